@@ -13,7 +13,8 @@ int64_t base_now_ns(void);
 /* now + timeout, BASE_NEVER where that does not fit or timeout_ns is BASE_NEVER. */
 int64_t base_deadline_ns(int64_t timeout_ns);
 
-/* What poll(2) and epoll_wait(2) take to wait until a deadline: -1 for never, 0 when it has passed, else milliseconds rounded up. */
+/* What poll(2) and epoll_wait(2) take to wait until a deadline: -1 for never, 0 when it has passed, else milliseconds
+ * rounded up. */
 int base_poll_ms(int64_t deadline_ns);
 
 #endif

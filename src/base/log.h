@@ -6,7 +6,8 @@
 
 enum base_log_level { BASE_LOG_ERROR, BASE_LOG_WARNING, BASE_LOG_INFO, BASE_LOG_DEBUG };
 
-/* Set once, before any thread starts. journal: lines begin with the "<3>" priorities that systemd reads, and carry no time of their own. */
+/* Set once, before any thread starts. journal: lines begin with the "<3>" priorities that systemd reads, and carry no
+ * time of their own. */
 void base_log_init(enum base_log_level least, bool journal);
 
 /* Control characters in the words are written as \xNN: what a stranger sent cannot forge a line. */

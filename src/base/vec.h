@@ -1,4 +1,5 @@
-/* A growing array: struct { T *at; size_t n, cap; }, all zero at first. Growth is checked; a failed push changes nothing. */
+/* A growing array: struct { T *at; size_t n, cap; }, all zero at first. Growth is checked; a failed push changes
+ * nothing. */
 #ifndef PENSTOCK_BASE_VEC_H
 #define PENSTOCK_BASE_VEC_H
 

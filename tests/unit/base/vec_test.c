@@ -12,7 +12,8 @@ static void pushes_stay_in_order(void **state)
     for (uint32_t i = 0; i < 1000; i++)
         assert_true(base_vec_push(&v, i));
     uint32_t want = 0;
-    base_vec_for_each(it, &v) assert_int_equal(*it, want++);
+    base_vec_for_each (it, &v)
+        assert_int_equal(*it, want++);
     assert_int_equal(want, 1000);
     base_vec_free(&v);
     assert_null(v.at);
@@ -57,7 +58,7 @@ static void a_list_keeps_its_order_and_forgets_what_is_removed(void **state)
     for (int i = 0; i < 3; i++)
         base_list_append(&head, &items[i].link);
     int want = 0;
-    base_list_for_each(node, &head) {
+    base_list_for_each (node, &head) {
         assert_int_equal(base_list_entry(node, struct item, link)->value, want++);
         base_list_remove(node);
         base_list_remove(node);

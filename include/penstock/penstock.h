@@ -1,0 +1,233 @@
+/* The client API: a model served by a Penstock peer, read into memory.
+ *
+ * A catalogue is one model's manifest: immutable, counted, shared by threads. A session is one thread's way to the
+ * bytes: a non-blocking engine with one fd. Everything that takes time is an operation of the session: started, polled
+ * for, cancelled, each with its own timeout. The blocking calls are the same operations, waited for.
+ *
+ * No thread is started, nothing is printed, no signal is touched, SIGPIPE is never raised. Different threads may use
+ * different sessions at once; one session belongs to one thread at a time. After fork() the child may only free.
+ *
+ * Structs that begin with `size` (their sizeof, set by the caller) may gain fields at the end; a field left zero means
+ * its default. Sections named below are those of docs/protocol.md. */
+#ifndef PENSTOCK_PENSTOCK_H
+#define PENSTOCK_PENSTOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <penstock/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum penstock_transport { PENSTOCK_TRANSPORT_AUTO = 0, PENSTOCK_TRANSPORT_RDMA = 1, PENSTOCK_TRANSPORT_TCP = 2 };
+
+/* How a session connects. Timeouts are nanoseconds without a byte of progress; 0 is the default of section 2. */
+struct penstock_options {
+    size_t size;
+    int transport;               /* enum penstock_transport; RDMA is refused as unsupported by this version */
+    int64_t connect_timeout_ns;  /* 0: 30 s */
+    int64_t manifest_timeout_ns; /* 0: 300 s: a peer may have to stage the model first */
+    int64_t reply_timeout_ns;    /* 0: 30 s */
+};
+
+enum penstock_memory_kind { PENSTOCK_HOST = 0, PENSTOCK_DEVICE = 1 };
+
+/* Where bytes land. DEVICE memory is refused as unsupported by this version. */
+struct penstock_memory {
+    size_t size;
+    void *address; /* HOST: the first byte */
+    uint64_t len_bytes;
+    int where;     /* enum penstock_memory_kind */
+    int dmabuf_fd; /* DEVICE: exported memory, from offset_bytes on */
+    uint64_t offset_bytes;
+};
+
+/* ---- catalogue: section 1.5 and 2.4 ---- */
+
+struct penstock_catalogue;
+
+/* One tensor. Strings and the shape live as long as the catalogue. */
+struct penstock_tensor {
+    const char *name;
+    const char *dtype;     /* as in safetensors: "BF16"; may be one that this version does not know */
+    const uint64_t *shape; /* rank numbers; NULL for rank 0 */
+    uint64_t rank;
+    uint64_t len_bytes;
+    uint64_t offset_bytes; /* from the start of its shard file */
+    uint32_t shard;        /* below penstock_catalogue_shards */
+    uint32_t extra;        /* 1: from extra_weights.safetensors */
+};
+
+/* A shard or another file of the model. The name is relative to the model's directory and lives as long as the
+ * catalogue. */
+struct penstock_file {
+    const char *name;
+    uint64_t len_bytes;
+};
+
+/* A piece of a file, and where it goes in the memory that a read names. */
+struct penstock_range {
+    uint64_t offset_bytes, len_bytes; /* in the file */
+    uint64_t dst_bytes;               /* in the region */
+    uint32_t file;                    /* a shard; or shards + i, the i-th other file (section 2.1) */
+};
+
+PENSTOCK_API void penstock_catalogue_ref(struct penstock_catalogue *catalogue);
+PENSTOCK_API void penstock_catalogue_unref(struct penstock_catalogue *catalogue); /* NULL is fine */
+
+PENSTOCK_API const char *penstock_catalogue_model_id(const struct penstock_catalogue *catalogue);
+PENSTOCK_API const char *penstock_catalogue_version(
+    const struct penstock_catalogue *catalogue); /* NULL: the peer gives none */
+PENSTOCK_API size_t penstock_catalogue_tensors(const struct penstock_catalogue *catalogue);
+PENSTOCK_API size_t penstock_catalogue_shards(const struct penstock_catalogue *catalogue);
+PENSTOCK_API size_t penstock_catalogue_files(const struct penstock_catalogue *catalogue); /* beside the shards */
+
+/* NULL: past the end. file counts shards first, then the other files, as penstock_range.file does. */
+PENSTOCK_API const struct penstock_tensor *penstock_catalogue_tensor(const struct penstock_catalogue *catalogue,
+                                                                     size_t index);
+PENSTOCK_API const struct penstock_file *penstock_catalogue_file(const struct penstock_catalogue *catalogue,
+                                                                 size_t file);
+/* NULL: no such tensor. O(1). */
+PENSTOCK_API const struct penstock_tensor *penstock_catalogue_find(const struct penstock_catalogue *catalogue,
+                                                                   const char *name);
+/* File names of the peer's that this side does not accept and left out (section 2.4). */
+PENSTOCK_API size_t penstock_catalogue_skipped(const struct penstock_catalogue *catalogue);
+
+/* The ranges of rows [start, start + count) of dimension dim: a tensor-parallel rank's part, packed from dst_bytes on
+ * in row-major order. Writes at most max and sets *needed to how many there are: call with max 0 to ask. EINVAL: no
+ * such dimension or rows, or elements that do not begin on a byte; EUNSUPPORTED: a dtype whose size is not known. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_tensor_slice(const struct penstock_tensor *tensor, size_t dim,
+                                                        uint64_t start, uint64_t count, uint64_t dst_bytes,
+                                                        struct penstock_range *ranges, size_t max, size_t *needed,
+                                                        struct penstock_error *error);
+
+/* ---- session ---- */
+
+struct penstock_session;
+typedef uint64_t penstock_op; /* names an operation; never 0, never used twice in a session */
+
+/* Starts to connect to peer ("HOST", "HOST:PORT", "[IPV6]:PORT"; port 9910 where none is given) and returns at once,
+ * except that a host name is looked up first. Without a catalogue the session fetches the model's manifest:
+ * penstock_session_catalogue has it once the operation is done. With one it joins that very version of the model
+ * (section 2.5): ESTALE where the peer has another by now. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_weights_start(const char *peer, const char *model,
+                                                         struct penstock_catalogue *catalogue,
+                                                         const struct penstock_options *options,
+                                                         struct penstock_session **session, penstock_op *op,
+                                                         struct penstock_error *error);
+
+/* The same, waited for. On failure there is no session. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_weights_open(const char *peer, const char *model,
+                                                        struct penstock_catalogue *catalogue,
+                                                        const struct penstock_options *options,
+                                                        struct penstock_session **session,
+                                                        struct penstock_error *error);
+
+/* A new reference; NULL until the manifest is there. */
+PENSTOCK_API struct penstock_catalogue *penstock_session_catalogue(struct penstock_session *session);
+
+/* At once. Memory is the caller's again when it returns; operations that were not done get no completion. NULL is fine.
+ */
+PENSTOCK_API void penstock_session_free(struct penstock_session *session);
+
+/* Makes memory known, once, not per read. It must live until it is unregistered or the session freed.
+ * EUNSUPPORTED: DEVICE memory. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_register(struct penstock_session *session,
+                                                    const struct penstock_memory *memory, uint32_t *region,
+                                                    struct penstock_error *error);
+/* EINVAL: no such region, or a read that is not done lands there. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_unregister(struct penstock_session *session, uint32_t region,
+                                                      struct penstock_error *error);
+
+struct penstock_read {
+    size_t size;
+    const struct penstock_range *ranges; /* copied; empty ranges are fine */
+    uint64_t count;
+    uint32_t region;
+    int64_t timeout_ns; /* without a byte of progress; 0: the session's reply_timeout_ns */
+    void *user;         /* comes back with the completion */
+};
+
+/* Starts a read: one piece of work, one completion. Ranges are read in whatever order is fastest; ranges that touch in
+ * the file travel as one. May be called before the session is connected only if it has a catalogue. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_submit(struct penstock_session *session, const struct penstock_read *read,
+                                                  penstock_op *op, struct penstock_error *error);
+
+/* Starts to ask for digests (section 2.1): XXH3-128, canonical bytes, of chunks of PENSTOCK_DIGEST_CHUNK_BYTES of a
+ * file, from first_chunk on, at most max of them into out (16 bytes each), which stays the caller's and must live until
+ * the completion. Its landed_bytes is 16 for each digest that is known so far: 0 is "not known yet, ask again later".
+ * Completes with EREFUSED where the peer keeps none. */
+#define PENSTOCK_DIGEST_CHUNK_BYTES (UINT64_C(16) << 20)
+#define PENSTOCK_DIGEST_BYTES 16
+struct penstock_digests {
+    size_t size;
+    uint8_t *out;
+    uint64_t first_chunk;
+    uint64_t max; /* at most 4096 are asked for */
+    uint32_t file;
+    int64_t timeout_ns;
+    void *user;
+};
+PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_digests(struct penstock_session *session,
+                                                          const struct penstock_digests *digests, penstock_op *op,
+                                                          struct penstock_error *error);
+
+/* Ends an operation early. Its completion still comes (ECANCELED, or how it ended just before); from then on its memory
+ * is not written to any more. ENOTFOUND: no such operation under way. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_cancel(struct penstock_session *session, penstock_op op);
+
+struct penstock_completion {
+    penstock_op op;
+    void *user;
+    int code;              /* enum penstock_code */
+    uint64_t landed_bytes; /* all of the read's bytes on success; of a failed one those that are surely right */
+};
+
+/* When fd is readable, or timeout_ns has passed (-1: no limit), call poll. */
+PENSTOCK_API int penstock_fd(const struct penstock_session *session);
+PENSTOCK_API int64_t penstock_timeout_ns(const struct penstock_session *session);
+
+/* Moves everything that can be moved, and never blocks. Writes at most max completions; *done says how many. The result
+ * is the session's own state: 0, or the code that it died of, when every operation has completed or will with it. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_poll(struct penstock_session *session,
+                                                struct penstock_completion *completions, size_t max, size_t *done);
+
+/* The words of a failed operation whose completion the last poll or wait gave; NULL: none. Until the next poll or wait.
+ */
+PENSTOCK_API const struct penstock_error *penstock_op_error(const struct penstock_session *session, penstock_op op);
+
+/* Polls until op is done; other completions are kept for later polls. *completion may be NULL. Returns the operation's
+ * code; ENOTFOUND: no such operation under way, nor done and not yet polled for. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_wait(struct penstock_session *session, penstock_op op,
+                                                struct penstock_completion *completion, struct penstock_error *error);
+
+/* submit and wait in one. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_read(struct penstock_session *session, const struct penstock_read *read,
+                                                struct penstock_error *error);
+
+/* ---- what a peer has: section 2.5 ---- */
+
+struct penstock_model {
+    const char *id; /* what a model request may say; lives as long as the list */
+    const char *version;
+    uint64_t shards, tensors, files, bytes;
+};
+struct penstock_models;
+
+/* Asks a peer, and waits. The list is the caller's, to free. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_models_get(const char *peer, const struct penstock_options *options,
+                                                      struct penstock_models **models, struct penstock_error *error);
+PENSTOCK_API size_t penstock_models_count(const struct penstock_models *models);
+PENSTOCK_API const struct penstock_model *penstock_models_at(const struct penstock_models *models,
+                                                             size_t index); /* NULL: past the end */
+PENSTOCK_API void penstock_models_free(struct penstock_models *models);
+
+/* "0.1.0". Static. */
+PENSTOCK_API const char *penstock_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

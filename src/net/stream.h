@@ -1,0 +1,53 @@
+/* One byte stream. All I/O after accept and dial goes through this table, so that TLS can take a plain stream's place;
+ * a stream that cannot sendfile says so, and the caller falls back.
+ *
+ * The fd may be blocking (the peer's threads; then timeouts are the socket's own, and -EAGAIN means that one passed) or
+ * not (the client's engine; then -EAGAIN means wait). Nothing here raises SIGPIPE. */
+#ifndef PENSTOCK_NET_STREAM_H
+#define PENSTOCK_NET_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <penstock/error.h>
+
+struct net_stream;
+
+struct net_stream_ops {
+    /* Bytes moved (0 from readv: end of stream), or a negative errno. EINTR is never returned. */
+    ssize_t (*readv)(struct net_stream *stream, const struct iovec *iov, int n);
+    ssize_t (*writev)(struct net_stream *stream, const struct iovec *iov, int n,
+                      bool more); /* more: hold back a short segment */
+    /* From offset on, without the file's own position. -EOPNOTSUPP: fall back; 0: the file ends there. NULL: never can.
+     */
+    ssize_t (*sendfile)(struct net_stream *stream, int file_fd, uint64_t offset, size_t len, bool more);
+    /* Until events (POLLIN, POLLOUT) hold. 0, or -ETIMEDOUT, or a negative errno. */
+    int (*wait)(struct net_stream *stream, short events, int64_t deadline_ns);
+    void (*shutdown)(struct net_stream *stream, int how); /* SHUT_RD, SHUT_WR, SHUT_RDWR; from any thread */
+    void (*close)(struct net_stream *stream);             /* and frees what the stream holds, not the struct */
+};
+
+struct net_stream {
+    const struct net_stream_ops *ops;
+    int fd; /* for epoll and socket options */
+};
+
+/* A plain TCP (or UNIX) stream over fd, which it owns from now on. */
+void net_stream_plain(struct net_stream *stream, int fd);
+
+/* Whole reads and writes for whoever may block: they go on after short ones, and give up when no byte moves for
+ * timeout_ns. ECLOSED at the end of the stream (read) or EPIPE and ECONNRESET; ETIMEOUT; ESYS. *got (may be NULL) says
+ * how many bytes came. */
+PENSTOCK_CHECKED int net_stream_read_all(struct net_stream *stream, void *to, size_t len, int64_t timeout_ns,
+                                         size_t *got, struct penstock_error *error);
+PENSTOCK_CHECKED int net_stream_write_all(struct net_stream *stream, const void *from, size_t len, int64_t timeout_ns,
+                                          struct penstock_error *error);
+
+/* The end of a refused or finished connection: shuts down the sending side, reads and discards for a bounded time,
+ * closes. What was sent is then not lost to a reset. */
+void net_stream_linger_close(struct net_stream *stream, int64_t timeout_ns);
+
+#endif
