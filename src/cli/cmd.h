@@ -1,0 +1,7 @@
+/* penstock(1)'s subcommands. Each gets its own name as argv[0], and returns the exit status. */
+#ifndef PENSTOCK_CLI_CMD_H
+#define PENSTOCK_CLI_CMD_H
+
+enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
+
+#endif
