@@ -1,0 +1,227 @@
+#include "cmd_serve.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cmd.h"
+#include "peer/peer.h"
+
+static const char usage_text[] =
+    "usage: penstock serve --weights [NAME=]DIR [--weights ...] [OPTIONS]\n"
+    "\n"
+    "Serves the models in directories of safetensors to whoever can connect. Everything under a staged\n"
+    "directory that is not hidden can be read by clients: listen on addresses that only they can reach.\n"
+    "\n"
+    "  --weights [NAME=]DIR         a directory to serve, under its own name or NAME; repeatable\n"
+    "  --listen-weights ADDR:PORT   where to listen; repeatable (127.0.0.1:9910; port 0: any)\n"
+    "  --allow-any-path             stage any directory that a client names by its path\n"
+    "  --follow-links               follow symbolic links that lead outside a staged directory\n"
+    "  --max-connections N          how many at once (4096)\n"
+    "  --drain SECONDS              on SIGTERM, how long to finish what is being sent (10)\n"
+    "  --congestion NAME            TCP congestion control, or `system` (cubic)\n"
+    "  --no-warm                    do not read models into memory in the background\n"
+    "  --no-digests                 do not compute digests: clients cannot verify what they pull\n"
+    "  --log-level LEVEL            error, warning, info or debug (info)\n"
+    "  --journal WHEN               log with systemd's priorities: yes, no or auto (auto)\n";
+/* And --deadline-scale FACTOR, which multiplies every deadline of a client: for tests. */
+
+enum serve_option {
+    OPT_WEIGHTS = 256,
+    OPT_LISTEN,
+    OPT_ANY_PATH,
+    OPT_LINKS,
+    OPT_MAX,
+    OPT_DRAIN,
+    OPT_CONGESTION,
+    OPT_NO_WARM,
+    OPT_NO_DIGESTS,
+    OPT_LEVEL,
+    OPT_JOURNAL,
+    OPT_SCALE,
+};
+
+static const struct option options_table[] = {
+    { "weights", required_argument, NULL, OPT_WEIGHTS },
+    { "listen-weights", required_argument, NULL, OPT_LISTEN },
+    { "allow-any-path", no_argument, NULL, OPT_ANY_PATH },
+    { "follow-links", no_argument, NULL, OPT_LINKS },
+    { "max-connections", required_argument, NULL, OPT_MAX },
+    { "drain", required_argument, NULL, OPT_DRAIN },
+    { "congestion", required_argument, NULL, OPT_CONGESTION },
+    { "no-warm", no_argument, NULL, OPT_NO_WARM },
+    { "no-digests", no_argument, NULL, OPT_NO_DIGESTS },
+    { "log-level", required_argument, NULL, OPT_LEVEL },
+    { "journal", required_argument, NULL, OPT_JOURNAL },
+    { "deadline-scale", required_argument, NULL, OPT_SCALE },
+    { "help", no_argument, NULL, 'h' },
+    { 0 },
+};
+
+struct serve {
+    struct peer_options peer;
+    enum base_log_level level;
+    bool journal;
+};
+
+/* Each of these says what is wrong, and returns false. */
+
+static bool bad_value(const char *option, const char *value, const char *wanted)
+{
+    fprintf(stderr, "penstock serve: %s %s: %s\n", option, value, wanted);
+    return false;
+}
+
+static bool parse_number(const char *option, const char *text, double least, double most, double *out)
+{
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (end == text || *end || errno || !isfinite(value) || value < least || value > most) {
+        fprintf(stderr, "penstock serve: %s %s: a number from %g to %g is wanted\n", option, text, least, most);
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+/* "[NAME=]DIR", cut in place. What begins like a path is one, whatever follows. */
+static bool parse_weights(struct peer_options *options, char *text)
+{
+    struct peer_directory d = { .path = text };
+    char *equals = text[0] == '/' || text[0] == '.' ? NULL : strchr(text, '=');
+    if (equals) {
+        *equals = 0;
+        d.name = text;
+        d.path = equals + 1;
+    }
+    if (!*d.path)
+        return bad_value("--weights", text, "a directory is wanted");
+    if (d.name && (!*d.name || strncmp(d.name, "penstock:", 9) == 0))
+        return bad_value("--weights", text, "not a name that clients could ask for");
+    if (!base_vec_push(&options->weights, d))
+        return bad_value("--weights", text, "no memory");
+    return true;
+}
+
+static bool parse_level(const char *text, enum base_log_level *out)
+{
+    static const char *const names[] = { "error", "warning", "info", "debug" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *out = (enum base_log_level)i;
+            return true;
+        }
+    return bad_value("--log-level", text, "error, warning, info or debug is wanted");
+}
+
+/* systemd names the device and inode of the stream that it connected to its journal. */
+static bool stderr_is_the_journal(void)
+{
+    const char *named = getenv("JOURNAL_STREAM");
+    unsigned long long device, inode;
+    struct stat st;
+    return named && sscanf(named, "%llu:%llu", &device, &inode) == 2 && fstat(STDERR_FILENO, &st) == 0 &&
+           st.st_dev == device && st.st_ino == inode;
+}
+
+static bool parse_journal(const char *text, bool *out)
+{
+    if (strcmp(text, "auto") == 0)
+        *out = stderr_is_the_journal();
+    else if (strcmp(text, "yes") == 0 || strcmp(text, "no") == 0)
+        *out = text[0] == 'y';
+    else
+        return bad_value("--journal", text, "yes, no or auto is wanted");
+    return true;
+}
+
+static bool parse_one(struct serve *s, int option)
+{
+    double number;
+    switch (option) {
+    case OPT_WEIGHTS:
+        return parse_weights(&s->peer, optarg);
+    case OPT_LISTEN:
+        return base_vec_push(&s->peer.listen_weights, optarg) || bad_value("--listen-weights", optarg, "no memory");
+    case OPT_ANY_PATH:
+        return s->peer.allow_any_path = true;
+    case OPT_LINKS:
+        return s->peer.follow_links = true;
+    case OPT_MAX:
+        if (!parse_number("--max-connections", optarg, 1, 1000000, &number))
+            return false;
+        s->peer.max_connections = (size_t)number;
+        return true;
+    case OPT_DRAIN:
+        if (!parse_number("--drain", optarg, 0, 86400, &number))
+            return false;
+        s->peer.drain_ns = (int64_t)(number * 1e9);
+        return true;
+    case OPT_CONGESTION:
+        s->peer.congestion = strcmp(optarg, "system") == 0 ? NULL : optarg;
+        return true;
+    case OPT_NO_WARM:
+        return s->peer.no_warm = true;
+    case OPT_NO_DIGESTS:
+        return s->peer.no_digests = true;
+    case OPT_LEVEL:
+        return parse_level(optarg, &s->level);
+    case OPT_JOURNAL:
+        return parse_journal(optarg, &s->journal);
+    case OPT_SCALE:
+        return parse_number("--deadline-scale", optarg, 0.001, 1000, &s->peer.deadline_scale);
+    default: /* getopt_long has said what it does not know */
+        return false;
+    }
+}
+
+/* True: go on and serve; false: *status is what to end with. */
+static bool parse(struct serve *s, int argc, char **argv, int *status)
+{
+    optind = 1;
+    for (int option; (option = getopt_long(argc, argv, "h", options_table, NULL)) != -1;) {
+        if (option == 'h') {
+            fputs(usage_text, stdout);
+            *status = CLI_OK;
+            return false;
+        }
+        *status = CLI_USAGE;
+        if (!parse_one(s, option))
+            return false;
+    }
+    *status = CLI_USAGE;
+    if (optind < argc) {
+        fprintf(stderr, "penstock serve: %s: not an option; a directory is given with --weights\n", argv[optind]);
+        return false;
+    }
+    if (s->peer.weights.n == 0 && !s->peer.allow_any_path) {
+        fputs("penstock serve: nothing to serve: give a directory with --weights, or --allow-any-path\n", stderr);
+        return false;
+    }
+    return true;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    struct serve s = { .level = BASE_LOG_INFO, .journal = stderr_is_the_journal() };
+    int status;
+    peer_options_init(&s.peer);
+    if (parse(&s, argc, argv, &status)) {
+        struct penstock_error error;
+        base_log_init(s.level, s.journal);
+        status = CLI_OK;
+        if (peer_run(&s.peer, &error)) {
+            base_log_error("%s", error.message);
+            status = CLI_FAILED;
+        }
+    }
+    peer_options_fini(&s.peer);
+    return status;
+}

@@ -1,0 +1,201 @@
+#include "connection.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "thread.h"
+#include "weights.h"
+
+/* ---- from other threads ---- */
+
+static void end_if(struct peer_server *server, bool (*which)(const struct peer_connection *, const void *),
+                   const void *context, int how)
+{
+    /* A connection leaves the list before its stream is closed: none here can be gone. */
+    pthread_mutex_lock(&server->lock);
+    base_list_for_each (node, &server->connections) {
+        struct peer_connection *c = base_list_entry(node, struct peer_connection, node);
+        if (which(c, context))
+            c->stream.ops->shutdown(&c->stream, how);
+    }
+    pthread_mutex_unlock(&server->lock);
+}
+
+static bool is_waiting(const struct peer_connection *c, const void *context)
+{
+    (void)context;
+    return atomic_load(&c->waiting);
+}
+
+static bool uses(const struct peer_connection *c, const void *context)
+{
+    return c->model == context;
+}
+
+static bool any(const struct peer_connection *c, const void *context)
+{
+    (void)c, (void)context;
+    return true;
+}
+
+void peer_connections_end_idle(struct peer_server *server)
+{
+    end_if(server, is_waiting, NULL, SHUT_RD);
+}
+
+void peer_connections_end_model(struct peer_server *server, const struct peer_model *model)
+{
+    end_if(server, uses, model, SHUT_RDWR);
+}
+
+void peer_connections_end_all(struct peer_server *server)
+{
+    end_if(server, any, NULL, SHUT_RDWR);
+}
+
+/* ---- on its own thread ---- */
+
+/* A drain sets draining and then looks for who is waiting; a thread says that it is waiting and then looks at
+ * draining. Whichever comes second sees the other. */
+static int begin_waiting(struct peer_connection *c, struct penstock_error *error)
+{
+    atomic_store(&c->waiting, true);
+    if (!atomic_load(&c->server->draining))
+        return 0;
+    atomic_store(&c->waiting, false);
+    return base_error_set(error, PENSTOCK_ECLOSED, "this peer is shutting down");
+}
+
+int peer_connection_wait(struct peer_connection *c, int64_t timeout_ns, struct penstock_error *error)
+{
+    int code = begin_waiting(c, error);
+    if (code)
+        return code;
+    int r = c->stream.ops->wait(&c->stream, POLLIN, base_deadline_ns(timeout_ns));
+    atomic_store(&c->waiting, false);
+    if (r == -ETIMEDOUT)
+        return base_error_set(error, PENSTOCK_ETIMEOUT, "no byte came in %.3g s", (double)timeout_ns / 1e9);
+    return r < 0 ? base_error_sys(error, -r, "wait for the client") : 0;
+}
+
+int peer_connection_read_some(struct peer_connection *c, void *to, size_t len, bool inside, size_t *got,
+                              struct penstock_error *error)
+{
+    const struct iovec into = { .iov_base = to, .iov_len = len };
+    /* The socket has no timeout of its own for reading: between requests keepalive is what finds dead clients. */
+    int code = inside ? peer_connection_wait(c, c->server->deadlines.message_ns, error) : begin_waiting(c, error);
+    if (code)
+        return code;
+    ssize_t n = c->stream.ops->readv(&c->stream, &into, 1);
+    atomic_store(&c->waiting, false);
+    if (n < 0)
+        return base_error_set(error, PENSTOCK_ECLOSED, "%s", strerrordesc_np((int)-n));
+    *got = (size_t)n;
+    return 0;
+}
+
+static void *run(void *argument)
+{
+    struct peer_connection *c = argument;
+    struct peer_server *server = c->server;
+
+    struct peer_model *model = NULL;
+    enum peer_end end = c->over_limit ? peer_weights_refuse(c) : peer_weights_serve(c, &model);
+
+    pthread_mutex_lock(&server->lock);
+    c->model = NULL;
+    base_list_remove(&c->node);
+    pthread_mutex_unlock(&server->lock);
+
+    /* Out of the list: from here on nobody else touches the stream, and lingering is bounded. */
+    if (end == PEER_END_LINGER)
+        net_stream_linger_close(&c->stream, server->deadlines.linger_ns);
+    else
+        c->stream.ops->close(&c->stream);
+    if (model)
+        peer_models_unref(&server->models, model);
+
+    pthread_mutex_lock(&server->lock);
+    if (c->over_limit)
+        server->n_refusing--;
+    else
+        server->n_serving--;
+    pthread_cond_signal(&server->gone);
+    pthread_mutex_unlock(&server->lock);
+    free(c);
+    return NULL;
+}
+
+/* Counts the connection in. False: there are too many even to be refused in words. */
+static bool count_in(struct peer_server *server, struct peer_connection *c)
+{
+    bool in = true;
+    pthread_mutex_lock(&server->lock);
+    if (server->n_serving < server->options->max_connections) {
+        server->n_serving++;
+    } else if (server->n_refusing < PEER_REFUSALS_MAX) {
+        server->n_refusing++;
+        c->over_limit = true;
+    } else {
+        in = false;
+    }
+    if (in)
+        base_list_append(&server->connections, &c->node);
+    pthread_mutex_unlock(&server->lock);
+    return in;
+}
+
+static void count_out(struct peer_server *server, struct peer_connection *c)
+{
+    pthread_mutex_lock(&server->lock);
+    if (c->over_limit)
+        server->n_refusing--;
+    else
+        server->n_serving--;
+    base_list_remove(&c->node);
+    pthread_mutex_unlock(&server->lock);
+}
+
+static void tune(const struct peer_server *server, int fd)
+{
+    net_tune_accepted(fd);
+    int64_t us = server->deadlines.message_ns / PEER_TRANSFER_STALLS / 1000;
+    const struct timeval send = { .tv_sec = us / 1000000, .tv_usec = us % 1000000 + (us == 0) };
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send, sizeof send);
+}
+
+void peer_connection_start(struct peer_server *server, int fd, const struct net_address *client)
+{
+    struct peer_connection *c = calloc(1, sizeof *c);
+    if (!c) {
+        peer_complain(&server->complaints, "no memory for another connection");
+        close(fd);
+        return;
+    }
+    c->server = server;
+    net_address_format(client, c->client);
+    tune(server, fd);
+    net_stream_plain(&c->stream, fd);
+
+    int failed = 0;
+    if (!count_in(server, c)) {
+        peer_connection_complain(c, "closed: all %zu connections are in use (--max-connections)",
+                                 server->options->max_connections);
+    } else {
+        failed = peer_thread_start(NULL, PEER_STACK_CONNECTION, run, c);
+        if (!failed)
+            return;
+        count_out(server, c);
+        peer_connection_complain(c, "closed: no thread for it: %s", strerrordesc_np(failed));
+    }
+    c->stream.ops->close(&c->stream);
+    free(c);
+}

@@ -1,0 +1,38 @@
+/* One client's connection, and the thread that alone owns it. */
+#ifndef PENSTOCK_PEER_CONNECTION_H
+#define PENSTOCK_PEER_CONNECTION_H
+
+#include "server.h"
+
+struct peer_connection {
+    struct base_list node; /* in server->connections */
+    struct peer_server *server;
+    struct net_stream stream;
+    const struct peer_model *model; /* under server->lock: the watch looks for it; the thread holds the reference */
+    _Atomic bool waiting;           /* for bytes, between messages: a drain may end it at once */
+    bool over_limit;                /* is only here to be told that there are too many */
+    char client[NET_ADDRESS_TEXT_MAX];
+};
+
+/* Takes fd over, and starts a thread for it, or closes it. */
+void peer_connection_start(struct peer_server *server, int fd, const struct net_address *client);
+
+/* Shuts down the connections that wait for a request (idle), those that use a model, or all. From any thread. */
+void peer_connections_end_idle(struct peer_server *server);
+void peer_connections_end_model(struct peer_server *server, const struct peer_model *model);
+void peer_connections_end_all(struct peer_server *server);
+
+/* ---- for the service, on the connection's own thread ---- */
+
+/* Until there is something to read, or the end of the stream. ETIMEOUT, or ECLOSED where the peer is draining. */
+PENSTOCK_CHECKED int peer_connection_wait(struct peer_connection *connection, int64_t timeout_ns,
+                                          struct penstock_error *error);
+
+/* Some bytes, at once where the last batch left a part of a request, else whenever a request comes. 0: the end. */
+PENSTOCK_CHECKED int peer_connection_read_some(struct peer_connection *connection, void *to, size_t len, bool inside,
+                                               size_t *got, struct penstock_error *error);
+
+#define peer_connection_complain(c, format, ...)                                                                       \
+    peer_complain(&(c)->server->complaints, "client %s: " format, (c)->client __VA_OPT__(, ) __VA_ARGS__)
+
+#endif

@@ -1,0 +1,405 @@
+#include "models.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "staged.h"
+#include "thread.h"
+#include "json/write.h"
+
+/* Models that only an allowed path brought in, and that nobody uses, beyond this many are let go. */
+#define ON_DEMAND_KEPT 16
+
+void peer_models_init(struct peer_models *models, const struct peer_models_options *options)
+{
+    *models = (struct peer_models){ .options = *options };
+    pthread_mutex_init(&models->lock, NULL);
+    base_list_init(&models->live);
+}
+
+static void place_free(struct peer_place *place)
+{
+    pthread_mutex_destroy(&place->staging);
+    free(place->directory);
+    free(place->name);
+    free(place);
+}
+
+static struct peer_place *place_new(const char *name, const char *directory)
+{
+    struct peer_place *place = calloc(1, sizeof *place);
+    if (!place)
+        return NULL;
+    pthread_mutex_init(&place->staging, NULL);
+    place->directory = strdup(directory);
+    place->name = name ? strdup(name) : NULL;
+    if (!place->directory || (name && !place->name)) {
+        place_free(place);
+        return NULL;
+    }
+    return place;
+}
+
+void peer_models_fini(struct peer_models *models)
+{
+    base_vec_for_each (place, &models->places) {
+        if ((*place)->current)
+            peer_models_unref(models, (*place)->current);
+        place_free(*place);
+    }
+    base_vec_free(&models->places);
+    pthread_mutex_destroy(&models->lock);
+}
+
+void peer_models_ref(struct peer_models *models, struct peer_model *model)
+{
+    pthread_mutex_lock(&models->lock);
+    model->refs++;
+    pthread_mutex_unlock(&models->lock);
+}
+
+void peer_models_unref(struct peer_models *models, struct peer_model *model)
+{
+    pthread_mutex_lock(&models->lock);
+    bool last = --model->refs == 0;
+    if (last)
+        base_list_remove(&model->node);
+    pthread_mutex_unlock(&models->lock);
+    if (last)
+        peer_staged_free(model);
+}
+
+bool peer_models_unwanted(struct peer_models *models, const struct peer_model *model)
+{
+    if (atomic_load(&model->rewritten))
+        return true;
+    if (!atomic_load(&model->replaced))
+        return false;
+    pthread_mutex_lock(&models->lock);
+    bool unwanted = model->refs == 1;
+    pthread_mutex_unlock(&models->lock);
+    return unwanted;
+}
+
+/* ---- one place, under its staging lock ---- */
+
+static void log_staged(const struct peer_model *model)
+{
+    const struct model_manifest *m = &model->staged.manifest;
+    base_log_info("staged %s from %s: version %s, %zu shards, %zu tensors, %zu other files, %" PRIu64
+                  " bytes, in %.3f s",
+                  model->id, model->staged.directory, m->model_version ? m->model_version : "(none)", m->shards.n,
+                  m->tensors.n, m->files.n, model->bytes, (double)model->staging_ns / 1e9);
+}
+
+/* Takes the place's model away from newcomers. */
+static void retire(struct peer_models *models, struct peer_place *place, enum model_change change)
+{
+    struct peer_model *old = place->current;
+    bool rewritten = change == MODEL_REWRITTEN;
+
+    base_log_warning("the files of %s %s: it will be staged anew%s", old->id,
+                     rewritten ? "were changed in place" : "were replaced",
+                     rewritten ? ", and its connections are closed" : "; its connections go on with the old ones");
+    atomic_store(&old->replaced, true);
+    pthread_mutex_lock(&models->lock);
+    place->current = NULL;
+    pthread_mutex_unlock(&models->lock);
+    if (rewritten && !atomic_exchange(&old->rewritten, true))
+        models->options.rewritten(models->options.context, old);
+    peer_models_unref(models, old);
+}
+
+static int stage(struct peer_models *models, struct peer_place *place, struct penstock_error *error)
+{
+    int64_t began_ns = base_now_ns();
+    struct peer_model *model;
+    int code = peer_staged_new(place->directory, place->name, &models->options.stage, &model, error);
+    if (code)
+        return code;
+    model->staging_ns = base_now_ns() - began_ns;
+    pthread_mutex_lock(&models->lock);
+    place->current = model;
+    base_list_append(&models->live, &model->node);
+    bool announced = models->announced;
+    pthread_mutex_unlock(&models->lock);
+    if (announced)
+        log_staged(model);
+    models->options.staged(models->options.context, model);
+    return 0;
+}
+
+struct refresh {
+    struct peer_models *models;
+    struct peer_place *place;
+    struct penstock_error *error;
+    int code;
+};
+
+/* Brings the place up to date with its files. */
+static void *refresh(void *argument)
+{
+    struct refresh *r = argument;
+    struct peer_place *place = r->place;
+    if (place->current) {
+        enum model_change change = model_staged_changed(&place->current->staged, &r->models->options.stage);
+        if (change == MODEL_SAME)
+            return NULL;
+        retire(r->models, place, change);
+    }
+    r->code = stage(r->models, place, r->error);
+    return NULL;
+}
+
+/* What the place had last, while another thread is staging there. */
+static int last_model(struct peer_models *models, const struct peer_place *place, struct peer_model **model,
+                      struct penstock_error *error)
+{
+    pthread_mutex_lock(&models->lock);
+    *model = place->current;
+    if (*model)
+        (*model)->refs++;
+    pthread_mutex_unlock(&models->lock);
+    return *model ? 0 : base_error_set(error, PENSTOCK_ENOTFOUND, "%s is still being staged", place->directory);
+}
+
+/* A reference to what the place has now. The caller counts as a user of the place. */
+static int place_model(struct peer_models *models, struct peer_place *place, bool may_wait, struct peer_model **model,
+                       struct penstock_error *error)
+{
+    struct refresh r = { .models = models, .place = place, .error = error };
+    if (may_wait)
+        pthread_mutex_lock(&place->staging);
+    else if (pthread_mutex_trylock(&place->staging) != 0)
+        return last_model(models, place, model, error);
+    int failed = peer_thread_run_large(refresh, &r);
+    if (failed)
+        r.code = base_error_sys(error, failed, "start a thread to stage %s", place->directory);
+    if (r.code == 0) {
+        *model = place->current;
+        peer_models_ref(models, *model);
+    }
+    pthread_mutex_unlock(&place->staging);
+    return r.code;
+}
+
+/* ---- the table ---- */
+
+static bool request_names(const char *request, const struct peer_place *place)
+{
+    if (place->name && strcmp(request, place->name) == 0)
+        return true;
+    /* A Hugging Face cache directory's own name, "org/name". */
+    if (!place->name && place->current && strcmp(request, place->current->id) == 0)
+        return true;
+    return model_request_names(request, place->directory);
+}
+
+static struct peer_place *find(struct peer_models *models, const char *request)
+{
+    base_vec_for_each (place, &models->places) {
+        if (request_names(request, *place))
+            return *place;
+    }
+    return NULL;
+}
+
+/* Lets go of on-demand places that nobody uses: those that could not be staged, and the oldest. Under the lock; their
+ * models are returned to be unref'd without it. */
+static size_t let_go(struct peer_models *models, struct peer_model **idle, size_t max)
+{
+    size_t on_demand = 0, n = 0, kept = 0;
+    base_vec_for_each (place, &models->places)
+        on_demand += (*place)->on_demand;
+    for (size_t i = 0; i < models->places.n; i++) {
+        struct peer_place *place = models->places.at[i];
+        bool unused = place->on_demand && place->users == 0 && (!place->current || place->current->refs == 1);
+        if (unused && (!place->current || on_demand > ON_DEMAND_KEPT) && n < max) {
+            if (place->current)
+                idle[n++] = place->current;
+            on_demand--;
+            place_free(place);
+        } else {
+            models->places.at[kept++] = place;
+        }
+    }
+    models->places.n = kept;
+    return n;
+}
+
+static void leave(struct peer_models *models, struct peer_place *place)
+{
+    struct peer_model *idle[8];
+    pthread_mutex_lock(&models->lock);
+    place->users--;
+    size_t n = place->on_demand ? let_go(models, idle, sizeof idle / sizeof *idle) : 0;
+    pthread_mutex_unlock(&models->lock);
+    for (size_t i = 0; i < n; i++)
+        peer_models_unref(models, idle[i]);
+}
+
+/* Finds the request's place and enters it; with allow_any_path an absolute path gets one. */
+static int enter(struct peer_models *models, const char *request, struct peer_place **out, struct penstock_error *error)
+{
+    int code = 0;
+    pthread_mutex_lock(&models->lock);
+    struct peer_place *place = find(models, request);
+    if (!place && models->options.allow_any_path && request[0] == '/') {
+        place = place_new(NULL, request);
+        if (!place || !base_vec_push(&models->places, place)) {
+            if (place)
+                place_free(place);
+            place = NULL;
+            code = base_error_set(error, PENSTOCK_ENOMEM, "no memory");
+        } else {
+            place->on_demand = true;
+        }
+    }
+    if (place)
+        place->users++;
+    pthread_mutex_unlock(&models->lock);
+    if (!place && code == 0) {
+        bool path = request[0] == '/' || request[0] == '.';
+        code = base_error_set(error, PENSTOCK_ENOTFOUND, "model %s is not staged here: %s", request,
+                              path ? "stage it with --weights, or allow any path with --allow-any-path"
+                                   : "stage its directory with --weights");
+    }
+    *out = place;
+    return code;
+}
+
+int peer_models_get(struct peer_models *models, const char *request, struct peer_model **model,
+                    struct penstock_error *error)
+{
+    struct peer_place *place;
+    int code = enter(models, request, &place, error);
+    if (code)
+        return code;
+    code = place_model(models, place, true, model, error);
+    leave(models, place);
+    return code;
+}
+
+int peer_models_add(struct peer_models *models, const char *name, const char *directory, struct penstock_error *error)
+{
+    pthread_mutex_lock(&models->lock);
+    base_vec_for_each (other, &models->places) {
+        if (name && (*other)->name && strcmp((*other)->name, name) == 0) {
+            pthread_mutex_unlock(&models->lock);
+            return base_error_set(error, PENSTOCK_EINVAL, "two directories have the name %s: %s and %s", name,
+                                  (*other)->directory, directory);
+        }
+    }
+    struct peer_place *place = place_new(name, directory);
+    bool added = place && base_vec_push(&models->places, place);
+    if (added)
+        place->users++;
+    pthread_mutex_unlock(&models->lock);
+    if (!added) {
+        if (place)
+            place_free(place);
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory");
+    }
+    struct peer_model *model;
+    int code = place_model(models, place, true, &model, error);
+    if (code == 0)
+        peer_models_unref(models, model);
+    leave(models, place);
+    return code;
+}
+
+/* ---- what there is ---- */
+
+void peer_models_announce(struct peer_models *models)
+{
+    pthread_mutex_lock(&models->lock);
+    models->announced = true;
+    base_vec_for_each (place, &models->places) {
+        if ((*place)->current)
+            log_staged((*place)->current);
+    }
+    pthread_mutex_unlock(&models->lock);
+}
+
+static void write_model(struct json_writer *w, const struct peer_model *model)
+{
+    const struct model_manifest *m = &model->staged.manifest;
+    json_write_object(w);
+    json_write_key_text(w, "id", model->id);
+    json_write_key_u64(w, "shards", m->shards.n);
+    json_write_key_u64(w, "tensors", m->tensors.n);
+    json_write_key_u64(w, "bytes", model->bytes);
+    json_write_key_u64(w, "files", m->files.n);
+    json_write_key_text(w, "model_version", m->model_version ? m->model_version : "");
+    json_write_object_end(w);
+}
+
+int peer_models_list(struct peer_models *models, struct base_buf *json, struct penstock_error *error)
+{
+    struct json_writer w = { .buf = json };
+    json_write_object(&w);
+    json_write_key_u64(&w, "version", 1);
+    json_write_key(&w, "models");
+    json_write_array(&w);
+    /* Only on-demand places go, and they come after the operator's: of those none is missed. */
+    for (size_t i = 0;; i++) {
+        pthread_mutex_lock(&models->lock);
+        struct peer_place *place = i < models->places.n ? models->places.at[i] : NULL;
+        if (place)
+            place->users++;
+        pthread_mutex_unlock(&models->lock);
+        if (!place)
+            break;
+        struct peer_model *model;
+        struct penstock_error why;
+        int code = place_model(models, place, false, &model, &why);
+        if (code == 0) {
+            write_model(&w, model);
+            peer_models_unref(models, model);
+        } else {
+            base_log_debug("not listed: %s", why.message);
+        }
+        leave(models, place);
+    }
+    json_write_array_end(&w);
+    json_write_key(&w, "rails");
+    json_write_array(&w);
+    json_write_array_end(&w);
+    json_write_object_end(&w);
+    return json->failed ? base_error_set(error, PENSTOCK_ENOMEM, "no memory for the list of models") : 0;
+}
+
+/* The live model after the one that is given back, or NULL. */
+static struct peer_model *next_live(struct peer_models *models, struct peer_model *model)
+{
+    struct peer_model *next = NULL;
+    pthread_mutex_lock(&models->lock);
+    struct base_list *node = model ? model->node.next : models->live.next;
+    if (node != &models->live) {
+        next = base_list_entry(node, struct peer_model, node);
+        next->refs++;
+    }
+    pthread_mutex_unlock(&models->lock);
+    if (model)
+        peer_models_unref(models, model);
+    return next;
+}
+
+void peer_models_watch(struct peer_models *models)
+{
+    for (struct peer_model *model = next_live(models, NULL); model; model = next_live(models, model)) {
+        if (atomic_load(&model->rewritten))
+            continue;
+        /* What was replaced stays with those who have it; the place finds out when somebody asks. */
+        if (model_staged_changed(&model->staged, &models->options.stage) == MODEL_REWRITTEN &&
+            !atomic_exchange(&model->rewritten, true)) {
+            base_log_warning("the files of %s were changed in place: its connections are closed", model->id);
+            models->options.rewritten(models->options.context, model);
+        }
+    }
+}

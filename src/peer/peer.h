@@ -1,0 +1,45 @@
+/* The peer daemon. One acceptor, one thread per connection with a small stack and blocking calls, one low-priority
+ * worker that hashes and warms, one watch that looks for changed files, and the caller's thread, which waits for
+ * signals. */
+#ifndef PENSTOCK_PEER_PEER_H
+#define PENSTOCK_PEER_PEER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <penstock/error.h>
+
+#include "base/vec.h"
+
+struct peer_directory {
+    const char *name; /* NULL: the directory's own */
+    const char *path;
+};
+
+/* What an operator chooses. Strings are the caller's and outlive peer_run. */
+struct peer_options {
+    BASE_VEC(struct peer_directory) weights;
+    BASE_VEC(const char *) listen_weights; /* empty: PEER_LISTEN_WEIGHTS */
+    const char *congestion;                /* NULL: the system's own */
+    size_t max_connections;
+    int64_t drain_ns;
+    double deadline_scale; /* 1; tests shorten every deadline of a client with it */
+    bool allow_any_path, follow_links, no_warm, no_digests;
+};
+
+#define PEER_LISTEN_WEIGHTS "127.0.0.1:9910"
+#define PEER_WEIGHTS_PORT 9910
+#define PEER_MAX_CONNECTIONS 4096
+#define PEER_DRAIN_NS (INT64_C(10) * 1000000000)
+#define PEER_CONGESTION "cubic" /* on fast links half the CPU of bbr, and up to twice the speed */
+
+void peer_options_init(struct peer_options *options);
+void peer_options_fini(struct peer_options *options);
+
+/* Serves until SIGTERM or SIGINT, which it blocks for the process (SIGPIPE is ignored). Returns 0 after a drain; an
+ * error where it could not start: a directory that cannot be staged, an address that cannot be listened on. To be
+ * called before any other thread exists. */
+PENSTOCK_CHECKED int peer_run(const struct peer_options *options, struct penstock_error *error);
+
+#endif

@@ -1,0 +1,43 @@
+/* What the daemon's threads share. */
+#ifndef PENSTOCK_PEER_SERVER_H
+#define PENSTOCK_PEER_SERVER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "complain.h"
+#include "models.h"
+#include "net/address.h"
+#include "net/stream.h"
+#include "peer.h"
+#include "worker.h"
+
+/* Deadlines of protocol 2, each without a byte of progress. */
+struct peer_deadlines {
+    int64_t first_byte_ns; /* 10 s */
+    int64_t message_ns;    /* 30 s: inside a started message, and for a client to take bytes */
+    int64_t mode_ns;       /* 300 s: clients allocate before the mode byte */
+    int64_t linger_ns;     /* 5 s: for a refused client to read its last answer */
+};
+
+/* Connections above the limit that are told so in words rather than just closed. */
+#define PEER_REFUSALS_MAX 16
+
+struct peer_server {
+    const struct peer_options *options;
+    struct peer_deadlines deadlines;
+    struct peer_models models;
+    struct peer_worker worker;
+    struct peer_complaints complaints;
+    _Atomic bool draining; /* set once, before the connections are walked */
+
+    /* A leaf: nothing is locked with it held. */
+    pthread_mutex_t lock;
+    pthread_cond_t gone;          /* a connection ended */
+    struct base_list connections; /* of every thread, refusals too */
+    size_t n_serving, n_refusing;
+};
+
+#endif

@@ -1,0 +1,12 @@
+/* One staged model, from its directory to mappings and a manifest that is ready to be sent; and back. */
+#ifndef PENSTOCK_PEER_STAGED_H
+#define PENSTOCK_PEER_STAGED_H
+
+#include "models.h"
+
+/* Blocks for as long as staging takes. The model has one reference. name NULL: the directory's own. */
+PENSTOCK_CHECKED int peer_staged_new(const char *directory, const char *name, const struct model_stage_options *options,
+                                     struct peer_model **out, struct penstock_error *error);
+void peer_staged_free(struct peer_model *model);
+
+#endif

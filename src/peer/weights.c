@@ -1,0 +1,225 @@
+#include "weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "requests.h"
+#include "json/write.h"
+
+#define MODEL_REQUEST_MAX 8192
+#define MODE_TCP 0
+#define MODE_VERBS 1
+
+/* The whole of len bytes, the first of which may take first_ns. *got 0: the client had closed before it. */
+static int read_message(struct peer_connection *c, void *to, size_t len, int64_t first_ns, size_t *got,
+                        struct penstock_error *error)
+{
+    *got = 0;
+    int code = peer_connection_wait(c, first_ns, error);
+    return code ? code : net_stream_read_all(&c->stream, to, len, c->server->deadlines.message_ns, got, error);
+}
+
+/* What a client that ends between two messages does is no news; inside one it is. */
+static enum peer_end ended(struct peer_connection *c, const char *where, bool inside,
+                           const struct penstock_error *error)
+{
+    bool draining = atomic_load(&c->server->draining);
+    if (error->code == PENSTOCK_ETIMEOUT || (inside && !draining))
+        peer_connection_complain(c, "closed, %s: %s", where, error->message);
+    else
+        base_log_debug("client %s: %s: %s", c->client, where, error->message);
+    return error->code == PENSTOCK_ECLOSED && !draining ? PEER_END_CLOSE : PEER_END_LINGER;
+}
+
+/* Bytes of ours, as [u32 len][len bytes]. */
+static int send_json(struct peer_connection *c, const struct base_buf *json, struct penstock_error *error)
+{
+    uint8_t len[4];
+    for (int i = 0; i < 4; i++)
+        len[i] = (uint8_t)(json->n >> 8 * i);
+    int code = net_stream_write_all(&c->stream, len, sizeof len, c->server->deadlines.message_ns, error);
+    return code ? code : net_stream_write_all(&c->stream, json->at, json->n, c->server->deadlines.message_ns, error);
+}
+
+/* A refusal in words (protocol 2.5): for requests that begin with penstock: only, since no other client reads it. */
+static void send_refusal(struct peer_connection *c, const char *words)
+{
+    struct base_buf json = { 0 };
+    struct json_writer w = { .buf = &json };
+    json_write_object(&w);
+    json_write_key_u64(&w, "version", 1);
+    json_write_key_text(&w, "error", words);
+    json_write_object_end(&w);
+    struct penstock_error error;
+    if (json.failed || send_json(c, &json, &error))
+        base_log_debug("client %s: could not be told why it is refused", c->client);
+    base_buf_fini(&json);
+}
+
+/* The model request as a string, the caller's to free. */
+static int read_request(struct peer_connection *c, char **out, size_t *got, struct penstock_error *error)
+{
+    uint8_t prefix[4];
+    int code = read_message(c, prefix, sizeof prefix, c->server->deadlines.first_byte_ns, got, error);
+    if (code)
+        return code;
+    uint32_t len =
+        (uint32_t)prefix[0] | (uint32_t)prefix[1] << 8 | (uint32_t)prefix[2] << 16 | (uint32_t)prefix[3] << 24;
+    if (len == 0 || len > MODEL_REQUEST_MAX)
+        return base_error_set(error, PENSTOCK_EPROTO, "implausible model request length: %u", len);
+    char *request = malloc((size_t)len + 1);
+    if (!request)
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for a request");
+    code = net_stream_read_all(&c->stream, request, len, c->server->deadlines.message_ns, NULL, error);
+    request[len] = 0;
+    if (code == 0 && memchr(request, 0, len))
+        code = base_error_set(error, PENSTOCK_EPROTO, "the model request has a NUL byte in it");
+    if (code)
+        free(request);
+    else
+        *out = request;
+    return code;
+}
+
+/* ---- what follows a model request ---- */
+
+static int get_model(struct peer_connection *c, const char *request, struct peer_model **model,
+                     struct penstock_error *error)
+{
+    int code = peer_models_get(&c->server->models, request, model, error);
+    if (code) {
+        peer_connection_complain(c, "refused: %s", error->message);
+        return code;
+    }
+    pthread_mutex_lock(&c->server->lock);
+    c->model = *model;
+    pthread_mutex_unlock(&c->server->lock);
+    /* The watch marks a model first and then looks for its connections. */
+    if (atomic_load(&(*model)->rewritten))
+        return base_error_set(error, PENSTOCK_ESTALE, "the model's files have just changed");
+    return 0;
+}
+
+static int send_manifest(struct peer_connection *c, const struct peer_model *model, struct penstock_error *error)
+{
+    return net_stream_write_all(&c->stream, model->reply.at, model->reply.n, c->server->deadlines.message_ns, error);
+}
+
+static int refuse_join(struct peer_connection *c, const char *words)
+{
+    peer_connection_complain(c, "join refused: %s", words);
+    send_refusal(c, words);
+    return PENSTOCK_EREFUSED;
+}
+
+/* "VERSION MODEL" (protocol 2.5). */
+static int join(struct peer_connection *c, char *arguments, struct peer_model **model)
+{
+    char *space = strchr(arguments, ' ');
+    if (!space || space == arguments || !space[1])
+        return refuse_join(c, "penstock:join takes a version and a model");
+    *space = 0;
+    struct penstock_error error;
+    if (get_model(c, space + 1, model, &error))
+        return refuse_join(c, error.message);
+    const char *version = (*model)->staged.manifest.model_version;
+    if (!version || strcmp(version, arguments) != 0)
+        return refuse_join(c, "the model has another version by now: fetch its manifest again");
+
+    struct base_buf json = { 0 };
+    struct json_writer w = { .buf = &json };
+    json_write_object(&w);
+    json_write_key_u64(&w, "version", 1);
+    json_write_key_text(&w, "model_version", version);
+    json_write_object_end(&w);
+    int code = json.failed ? base_error_set(&error, PENSTOCK_ENOMEM, "no memory") : send_json(c, &json, &error);
+    base_buf_fini(&json);
+    if (code)
+        (void)ended(c, "while it joins a model", false, &error);
+    return code;
+}
+
+static void list_models(struct peer_connection *c)
+{
+    struct base_buf json = { 0 };
+    struct penstock_error error;
+    int code = peer_models_list(&c->server->models, &json, &error);
+    if (code)
+        send_refusal(c, error.message);
+    else if (send_json(c, &json, &error))
+        (void)ended(c, "while models are listed", false, &error);
+    base_buf_fini(&json);
+}
+
+/* True: the connection goes on with the mode byte. */
+static bool answer_request(struct peer_connection *c, char *request, struct peer_model **model)
+{
+    static const char join_word[] = "penstock:join ";
+    struct penstock_error error;
+
+    if (strcmp(request, "penstock:models") == 0) {
+        list_models(c);
+        return false;
+    }
+    if (strncmp(request, join_word, sizeof join_word - 1) == 0)
+        return join(c, request + sizeof join_word - 1, model) == 0;
+    if (strncmp(request, "penstock:", 9) == 0) {
+        peer_connection_complain(c, "refused: unknown request %.60s: a newer client?", request);
+        send_refusal(c, "this peer does not know the request");
+        return false;
+    }
+    if (get_model(c, request, model, &error))
+        return false;
+    if (send_manifest(c, *model, &error) == 0)
+        return true;
+    (void)ended(c, "while the manifest is sent", false, &error);
+    return false;
+}
+
+static enum peer_end take_mode(struct peer_connection *c, struct peer_model *model)
+{
+    uint8_t mode;
+    size_t got;
+    struct penstock_error error;
+    if (read_message(c, &mode, 1, c->server->deadlines.mode_ns, &got, &error))
+        return ended(c, "before the transport byte", false, &error); /* a client that wanted the manifest alone */
+    if (mode == MODE_TCP)
+        return peer_requests_serve(c, model);
+    if (mode == MODE_VERBS)
+        peer_connection_complain(c, "closed: this build serves weights over TCP only; the client asked for RDMA");
+    else
+        peer_connection_complain(c, "closed: unknown transport byte %u", mode);
+    return PEER_END_LINGER;
+}
+
+enum peer_end peer_weights_serve(struct peer_connection *c, struct peer_model **model)
+{
+    char *request;
+    size_t got;
+    struct penstock_error error;
+    if (read_request(c, &request, &got, &error))
+        return ended(c, "while it sends a model request", got > 0, &error);
+    bool go_on = answer_request(c, request, model);
+    free(request);
+    return go_on ? take_mode(c, *model) : PEER_END_LINGER;
+}
+
+enum peer_end peer_weights_refuse(struct peer_connection *c)
+{
+    char *request;
+    size_t got;
+    struct penstock_error error;
+    char words[160];
+    snprintf(words, sizeof words, "too many connections: all %zu that this peer allows are in use",
+             c->server->options->max_connections);
+    peer_connection_complain(c, "refused: %s (--max-connections)", words);
+    if (read_request(c, &request, &got, &error))
+        return ended(c, "while it sends a model request", false, &error);
+    if (strncmp(request, "penstock:", 9) == 0)
+        send_refusal(c, words);
+    free(request);
+    return PEER_END_LINGER;
+}
