@@ -1,0 +1,214 @@
+#include "address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+/* ---- names ---- */
+
+#define HOST_MAX 256
+
+struct split {
+    char host[HOST_MAX], port[16];
+};
+
+static int split(const char *name, uint16_t default_port, struct split *out, struct penstock_error *error)
+{
+    const char *host = name, *end, *port = NULL;
+    if (name[0] == '[') {
+        host = name + 1;
+        end = strchr(host, ']');
+        if (!end || (end[1] && end[1] != ':'))
+            return base_error_set(error, PENSTOCK_EINVAL, "address %s: [IPV6]:PORT is wanted", name);
+        if (end[1])
+            port = end + 2;
+    } else {
+        const char *colon = strchr(name, ':');
+        end = name + strlen(name);
+        /* Two colons without brackets are an IPv6 address without a port. */
+        if (colon && !strchr(colon + 1, ':')) {
+            end = colon;
+            port = colon + 1;
+        }
+    }
+    if (end - host >= HOST_MAX)
+        return base_error_set(error, PENSTOCK_EINVAL, "address %.40s...: the host name is too long", name);
+    snprintf(out->host, sizeof out->host, "%.*s", (int)(end - host), host);
+    snprintf(out->port, sizeof out->port, "%u", default_port);
+    if (!port)
+        return 0;
+    char *rest;
+    errno = 0;
+    long number = strtol(port, &rest, 10);
+    if (*port < '0' || *port > '9' || *rest || errno || number > 65535)
+        return base_error_set(error, PENSTOCK_EINVAL, "address %s: no port number after the colon", name);
+    snprintf(out->port, sizeof out->port, "%ld", number);
+    return 0;
+}
+
+int net_resolve(const char *name, uint16_t default_port, int passive, struct net_addresses *out,
+                struct penstock_error *error)
+{
+    struct split s;
+    int code = split(name, default_port, &s, error);
+    if (code)
+        return code;
+    const struct addrinfo hints = { .ai_family = AF_UNSPEC,
+                                    .ai_socktype = SOCK_STREAM,
+                                    .ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0) };
+    struct addrinfo *found;
+    int failed = getaddrinfo(s.host[0] ? s.host : NULL, s.port, &hints, &found);
+    if (failed)
+        return base_error_set(error, PENSTOCK_EUNREACHABLE, "host name %s: %s", s.host,
+                              failed == EAI_SYSTEM ? strerrordesc_np(errno) : gai_strerror(failed));
+    out->n = 0;
+    for (const struct addrinfo *a = found; a && out->n < NET_ADDRESS_MAX; a = a->ai_next) {
+        if (a->ai_addrlen > sizeof out->at[0].addr)
+            continue;
+        memcpy(&out->at[out->n].addr, a->ai_addr, a->ai_addrlen);
+        out->at[out->n++].len = a->ai_addrlen;
+    }
+    freeaddrinfo(found);
+    return out->n > 0 ? 0 : base_error_set(error, PENSTOCK_EUNREACHABLE, "host name %s has no address", s.host);
+}
+
+void net_address_format(const struct net_address *address, char out[NET_ADDRESS_TEXT_MAX])
+{
+    char host[64], port[8];
+    int failed = getnameinfo((const struct sockaddr *)&address->addr, address->len, host, sizeof host, port,
+                             sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    if (failed)
+        snprintf(out, NET_ADDRESS_TEXT_MAX, "an unknown address");
+    else if (address->addr.ss_family == AF_INET6)
+        snprintf(out, NET_ADDRESS_TEXT_MAX, "[%s]:%s", host, port);
+    else
+        snprintf(out, NET_ADDRESS_TEXT_MAX, "%s:%s", host, port);
+}
+
+/* ---- sockets ---- */
+
+static void set_int(int fd, int level, int option, int value)
+{
+    (void)setsockopt(fd, level, option, &value, sizeof value);
+}
+
+int net_listen(const struct net_address *address, int backlog, const char *congestion, int *fd,
+               struct penstock_error *error)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+    net_address_format(address, text);
+    int s = socket(address->addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s < 0 && errno == EAFNOSUPPORT)
+        return base_error_set(error, PENSTOCK_EUNREACHABLE, "%s: this machine has no such network", text);
+    if (s < 0)
+        return base_error_sys(error, errno, "socket for %s", text);
+    set_int(s, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (address->addr.ss_family == AF_INET6)
+        set_int(s, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (congestion)
+        (void)setsockopt(s, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion));
+    if (bind(s, (const struct sockaddr *)&address->addr, address->len) != 0 || listen(s, backlog) != 0) {
+        int failed = errno;
+        close(s);
+        if (failed == EADDRNOTAVAIL)
+            return base_error_set(error, PENSTOCK_EUNREACHABLE, "%s is not an address of this machine", text);
+        return base_error_sys(error, failed, "%s", text);
+    }
+    *fd = s;
+    return 0;
+}
+
+int net_connect_start(const struct net_address *address, int *fd, struct penstock_error *error)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+    net_address_format(address, text);
+    int s = socket(address->addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s < 0)
+        return base_error_sys(error, errno, "socket for %s", text);
+    set_int(s, IPPROTO_TCP, TCP_NODELAY, 1);
+    if (connect(s, (const struct sockaddr *)&address->addr, address->len) != 0 && errno != EINPROGRESS) {
+        int failed = errno;
+        close(s);
+        base_error_sys(error, failed, "connect to %s", text);
+        if (error)
+            error->code = PENSTOCK_EUNREACHABLE;
+        return PENSTOCK_EUNREACHABLE;
+    }
+    *fd = s;
+    return 0;
+}
+
+int net_connect_result(int fd, struct penstock_error *error)
+{
+    int failed = 0;
+    socklen_t len = sizeof failed;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) != 0)
+        failed = errno;
+    if (failed == 0)
+        return 0;
+    base_error_sys(error, failed, "connect");
+    if (error)
+        error->code = PENSTOCK_EUNREACHABLE;
+    if (error && failed == ECONNREFUSED)
+        snprintf(error->message, sizeof error->message, "connection refused: is a peer running there?");
+    return PENSTOCK_EUNREACHABLE;
+}
+
+static int dial_one(const struct net_address *address, int64_t timeout_ns, int *fd, struct penstock_error *error)
+{
+    char text[NET_ADDRESS_TEXT_MAX];
+    net_address_format(address, text);
+    int code = net_connect_start(address, fd, error);
+    if (code)
+        return code;
+    struct pollfd polled = { .fd = *fd, .events = POLLOUT };
+    int64_t deadline_ns = base_deadline_ns(timeout_ns);
+    int r;
+    do
+        r = poll(&polled, 1, base_poll_ms(deadline_ns));
+    while ((r < 0 && errno == EINTR) || (r == 0 && base_now_ns() < deadline_ns));
+    if (r == 0)
+        code = base_error_set(error, PENSTOCK_ETIMEOUT, "no answer in %.3g s", (double)timeout_ns / 1e9);
+    else
+        code = net_connect_result(*fd, error);
+    if (code == 0)
+        (void)fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) & ~O_NONBLOCK);
+    else {
+        base_error_in(error, "%s", text);
+        close(*fd);
+    }
+    return code;
+}
+
+int net_dial(const char *name, uint16_t default_port, int64_t timeout_ns, int *fd, struct penstock_error *error)
+{
+    struct net_addresses found;
+    int code = net_resolve(name, default_port, 0, &found, error);
+    for (size_t i = 0; code == 0 && i < found.n; i++) {
+        int one = dial_one(&found.at[i], timeout_ns, fd, error);
+        if (one == 0 || i + 1 == found.n)
+            return one;
+    }
+    return code;
+}
+
+void net_tune_accepted(int fd)
+{
+    set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+    set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 60000);
+}

@@ -1,0 +1,170 @@
+#include "stream.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+/* ---- the plain stream ---- */
+
+static ssize_t plain_readv(struct net_stream *stream, const struct iovec *iov, int n)
+{
+    struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
+    ssize_t r;
+    do
+        r = recvmsg(stream->fd, &message, 0);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : r;
+}
+
+static ssize_t plain_writev(struct net_stream *stream, const struct iovec *iov, int n, bool more)
+{
+    const struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
+    ssize_t r;
+    do
+        r = sendmsg(stream->fd, &message, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : r;
+}
+
+/* The kernel holds nothing back at the end of a sendfile: more is only a wish. SIGPIPE is raised by this call alone,
+ * and blocked by whoever cannot have it (the peer ignores it, the client never sends a file). */
+static ssize_t plain_sendfile(struct net_stream *stream, int file_fd, uint64_t offset, size_t len, bool more)
+{
+    off_t at = (off_t)offset;
+    ssize_t r;
+    (void)more;
+    do
+        r = sendfile(stream->fd, file_fd, &at, len);
+    while (r < 0 && errno == EINTR);
+    if (r < 0 && (errno == EINVAL || errno == ENOSYS))
+        return -EOPNOTSUPP;
+    return r < 0 ? -errno : r;
+}
+
+static int plain_wait(struct net_stream *stream, short events, int64_t deadline_ns)
+{
+    struct pollfd polled = { .fd = stream->fd, .events = events };
+    for (;;) {
+        int r = poll(&polled, 1, base_poll_ms(deadline_ns));
+        if (r > 0)
+            return 0;
+        if (r == 0 && base_now_ns() >= deadline_ns)
+            return -ETIMEDOUT;
+        if (r < 0 && errno != EINTR)
+            return -errno;
+    }
+}
+
+static void plain_shutdown(struct net_stream *stream, int how)
+{
+    (void)shutdown(stream->fd, how);
+}
+
+static void plain_close(struct net_stream *stream)
+{
+    (void)close(stream->fd);
+    stream->fd = -1;
+}
+
+void net_stream_plain(struct net_stream *stream, int fd)
+{
+    static const struct net_stream_ops ops = {
+        .readv = plain_readv,
+        .writev = plain_writev,
+        .sendfile = plain_sendfile,
+        .wait = plain_wait,
+        .shutdown = plain_shutdown,
+        .close = plain_close,
+    };
+    *stream = (struct net_stream){ .ops = &ops, .fd = fd };
+}
+
+/* ---- whole reads and writes over any stream ---- */
+
+static int broken(ssize_t moved, const char *doing, struct penstock_error *error)
+{
+    if (moved == -EPIPE || moved == -ECONNRESET)
+        return base_error_set(error, PENSTOCK_ECLOSED, "%s: connection closed by the other side", doing);
+    if (moved == -ETIMEDOUT)
+        return base_error_set(error, PENSTOCK_ETIMEOUT, "%s: the other side does not answer any more", doing);
+    return base_error_sys(error, (int)-moved, "%s", doing);
+}
+
+/* Until a call that moved nothing may be tried again. */
+static int wait_to(struct net_stream *stream, short events, int64_t timeout_ns, const char *doing,
+                   struct penstock_error *error)
+{
+    int r = stream->ops->wait(stream, events, base_deadline_ns(timeout_ns));
+    if (r == -ETIMEDOUT)
+        return base_error_set(error, PENSTOCK_ETIMEOUT, "%s: no byte moved in %.3g s", doing, (double)timeout_ns / 1e9);
+    return r < 0 ? broken(r, doing, error) : 0;
+}
+
+int net_stream_read_all(struct net_stream *stream, void *to, size_t len, int64_t timeout_ns, size_t *got,
+                        struct penstock_error *error)
+{
+    size_t done = 0;
+    int code = 0;
+    while (done < len && code == 0) {
+        code = wait_to(stream, POLLIN, timeout_ns, "read", error);
+        if (code)
+            break;
+        const struct iovec into = { .iov_base = (char *)to + done, .iov_len = len - done };
+        ssize_t r = stream->ops->readv(stream, &into, 1);
+        if (r > 0)
+            done += (size_t)r;
+        else if (r == 0)
+            code = base_error_set(error, PENSTOCK_ECLOSED, "connection closed after %zu of %zu bytes", done, len);
+        else if (r != -EAGAIN)
+            code = broken(r, "read", error);
+    }
+    if (got)
+        *got = done;
+    return code;
+}
+
+int net_stream_write_all(struct net_stream *stream, const void *from, size_t len, int64_t timeout_ns,
+                         struct penstock_error *error)
+{
+    size_t done = 0;
+    /* A blocking stream comes back with EAGAIN by its own timeout, after which a byte may or may not find room. */
+    int64_t deadline_ns = base_deadline_ns(timeout_ns);
+    while (done < len) {
+        const struct iovec out = { .iov_base = (char *)(uintptr_t)from + done, .iov_len = len - done };
+        ssize_t r = stream->ops->writev(stream, &out, 1, false);
+        if (r > 0) {
+            done += (size_t)r;
+            deadline_ns = base_deadline_ns(timeout_ns);
+        } else if (r < 0 && r != -EAGAIN) {
+            return broken(r, "write", error);
+        } else {
+            int w = stream->ops->wait(stream, POLLOUT, deadline_ns);
+            if (w == -ETIMEDOUT || base_now_ns() >= deadline_ns)
+                return base_error_set(error, PENSTOCK_ETIMEOUT, "write: the other side took no byte in %.3g s",
+                                      (double)timeout_ns / 1e9);
+            if (w < 0)
+                return broken(w, "write", error);
+        }
+    }
+    return 0;
+}
+
+void net_stream_linger_close(struct net_stream *stream, int64_t timeout_ns)
+{
+    int64_t deadline_ns = base_deadline_ns(timeout_ns);
+    char sink[1024];
+    const struct iovec into = { .iov_base = sink, .iov_len = sizeof sink };
+    stream->ops->shutdown(stream, SHUT_WR);
+    while (base_now_ns() < deadline_ns && stream->ops->wait(stream, POLLIN, deadline_ns) == 0) {
+        ssize_t r = stream->ops->readv(stream, &into, 1);
+        if (r == 0 || (r < 0 && r != -EAGAIN))
+            break;
+    }
+    stream->ops->close(stream);
+}
