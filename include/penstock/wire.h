@@ -435,7 +435,8 @@ struct penstock_paging_request {
 
 #define PENSTOCK_PAGING_REQUEST_BYTES_MAX ((size_t)5 + 16 * PENSTOCK_KEYS_MAX)
 
-/* 0 for an op that the framing does not know, or for n_keys or len_bytes out of bounds. A BYE has its key. */
+/* 0 for what encoding refuses: an op that a TCP data plane does not know, n_keys or len_bytes out of bounds. A BYE has
+ * its key, as the frozen protocol's clients send it. */
 PENSTOCK_API size_t penstock_paging_request_size(const struct penstock_paging_request *request,
                                                  const struct penstock_paging_framing *framing);
 PENSTOCK_API PENSTOCK_CHECKED size_t penstock_paging_request_encode(const struct penstock_paging_request *request,
