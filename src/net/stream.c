@@ -155,7 +155,7 @@ int net_stream_write_all(struct net_stream *stream, const void *from, size_t len
     return 0;
 }
 
-void net_stream_linger_close(struct net_stream *stream, int64_t timeout_ns)
+void net_stream_linger(struct net_stream *stream, int64_t timeout_ns)
 {
     int64_t deadline_ns = base_deadline_ns(timeout_ns);
     char sink[1024];
@@ -166,5 +166,10 @@ void net_stream_linger_close(struct net_stream *stream, int64_t timeout_ns)
         if (r == 0 || (r < 0 && r != -EAGAIN))
             break;
     }
+}
+
+void net_stream_linger_close(struct net_stream *stream, int64_t timeout_ns)
+{
+    net_stream_linger(stream, timeout_ns);
     stream->ops->close(stream);
 }

@@ -46,8 +46,9 @@ PENSTOCK_CHECKED int net_stream_read_all(struct net_stream *stream, void *to, si
 PENSTOCK_CHECKED int net_stream_write_all(struct net_stream *stream, const void *from, size_t len, int64_t timeout_ns,
                                           struct penstock_error *error);
 
-/* The end of a refused or finished connection: shuts down the sending side, reads and discards for a bounded time,
- * closes. What was sent is then not lost to a reset. */
+/* The end of a refused or finished connection: shuts down the sending side, reads and discards until the other side
+ * closes, for a bounded time. What was sent is then not lost to a reset when the stream is closed. */
+void net_stream_linger(struct net_stream *stream, int64_t timeout_ns);
 void net_stream_linger_close(struct net_stream *stream, int64_t timeout_ns);
 
 #endif

@@ -102,6 +102,27 @@ int peer_connection_read_some(struct peer_connection *c, void *to, size_t len, b
     return 0;
 }
 
+static void leave(struct peer_connection *c)
+{
+    pthread_mutex_lock(&c->server->lock);
+    c->model = NULL;
+    base_list_remove(&c->node);
+    pthread_mutex_unlock(&c->server->lock);
+}
+
+/* The last that a thread does with the server: it may be gone when this returns. */
+static void count_out(struct peer_connection *c)
+{
+    struct peer_server *server = c->server;
+    pthread_mutex_lock(&server->lock);
+    if (c->over_limit)
+        server->n_refusing--;
+    else
+        server->n_serving--;
+    pthread_cond_signal(&server->gone);
+    pthread_mutex_unlock(&server->lock);
+}
+
 static void *run(void *argument)
 {
     struct peer_connection *c = argument;
@@ -110,26 +131,17 @@ static void *run(void *argument)
     struct peer_model *model = NULL;
     enum peer_end end = c->over_limit ? peer_weights_refuse(c) : peer_weights_serve(c, &model);
 
-    pthread_mutex_lock(&server->lock);
-    c->model = NULL;
-    base_list_remove(&c->node);
-    pthread_mutex_unlock(&server->lock);
-
-    /* Out of the list: from here on nobody else touches the stream, and lingering is bounded. */
-    if (end == PEER_END_LINGER)
-        net_stream_linger_close(&c->stream, server->deadlines.linger_ns);
-    else
-        c->stream.ops->close(&c->stream);
+    if (end == PEER_END_LINGER) {
+        /* A drain that begins from here on does not wait for it. */
+        atomic_store(&c->waiting, true);
+        net_stream_linger(&c->stream, server->deadlines.linger_ns);
+    }
+    leave(c);
+    /* Out of the list: nobody else touches the stream any more. */
+    c->stream.ops->close(&c->stream);
     if (model)
         peer_models_unref(&server->models, model);
-
-    pthread_mutex_lock(&server->lock);
-    if (c->over_limit)
-        server->n_refusing--;
-    else
-        server->n_serving--;
-    pthread_cond_signal(&server->gone);
-    pthread_mutex_unlock(&server->lock);
+    count_out(c);
     free(c);
     return NULL;
 }
@@ -151,17 +163,6 @@ static bool count_in(struct peer_server *server, struct peer_connection *c)
         base_list_append(&server->connections, &c->node);
     pthread_mutex_unlock(&server->lock);
     return in;
-}
-
-static void count_out(struct peer_server *server, struct peer_connection *c)
-{
-    pthread_mutex_lock(&server->lock);
-    if (c->over_limit)
-        server->n_refusing--;
-    else
-        server->n_serving--;
-    base_list_remove(&c->node);
-    pthread_mutex_unlock(&server->lock);
 }
 
 static void tune(const struct peer_server *server, int fd)
@@ -193,7 +194,8 @@ void peer_connection_start(struct peer_server *server, int fd, const struct net_
         failed = peer_thread_start(NULL, PEER_STACK_CONNECTION, run, c);
         if (!failed)
             return;
-        count_out(server, c);
+        leave(c);
+        count_out(c);
         peer_connection_complain(c, "closed: no thread for it: %s", strerrordesc_np(failed));
     }
     c->stream.ops->close(&c->stream);
