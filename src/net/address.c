@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,38 +24,71 @@ struct split {
     char host[HOST_MAX], port[16];
 };
 
+/* "fe80::1%eth0" and the like. */
+static bool is_ipv6(const char *host)
+{
+    char address[HOST_MAX];
+    struct in6_addr ignored;
+    snprintf(address, sizeof address, "%.*s", (int)strcspn(host, "%"), host);
+    return inet_pton(AF_INET6, address, &ignored) == 1;
+}
+
+/* The parts of name: *host up to *end, and *port, NULL where there is none. */
+static int find_parts(const char *name, const char **host, const char **end, const char **port,
+                      struct penstock_error *error)
+{
+    *host = name;
+    *port = NULL;
+    if (name[0] == '[') {
+        *host = name + 1;
+        *end = strchr(*host, ']');
+        if (!*end || ((*end)[1] && (*end)[1] != ':'))
+            return base_error_set(error, PENSTOCK_EINVAL, "address %s: an IPv6 address is written [ADDRESS]:PORT",
+                                  name);
+        *port = (*end)[1] ? *end + 2 : NULL;
+        return 0;
+    }
+    const char *colon = strchr(name, ':');
+    *end = name + strlen(name);
+    if (!colon)
+        return 0;
+    if (!strchr(colon + 1, ':')) {
+        *end = colon;
+        *port = colon + 1;
+        return 0;
+    }
+    /* Several colons without brackets are an IPv6 address without a port, or a mistake. */
+    return is_ipv6(name) ? 0
+                         : base_error_set(error, PENSTOCK_EINVAL,
+                                          "address %s: an IPv6 address needs brackets: [ADDRESS]:PORT", name);
+}
+
 static int split(const char *name, uint16_t default_port, struct split *out, struct penstock_error *error)
 {
-    const char *host = name, *end, *port = NULL;
-    if (name[0] == '[') {
-        host = name + 1;
-        end = strchr(host, ']');
-        if (!end || (end[1] && end[1] != ':'))
-            return base_error_set(error, PENSTOCK_EINVAL, "address %s: [IPV6]:PORT is wanted", name);
-        if (end[1])
-            port = end + 2;
-    } else {
-        const char *colon = strchr(name, ':');
-        end = name + strlen(name);
-        /* Two colons without brackets are an IPv6 address without a port. */
-        if (colon && !strchr(colon + 1, ':')) {
-            end = colon;
-            port = colon + 1;
-        }
-    }
+    const char *host, *end, *port;
+    int code = find_parts(name, &host, &end, &port, error);
+    if (code)
+        return code;
     if (end - host >= HOST_MAX)
         return base_error_set(error, PENSTOCK_EINVAL, "address %.40s...: the host name is too long", name);
     snprintf(out->host, sizeof out->host, "%.*s", (int)(end - host), host);
     snprintf(out->port, sizeof out->port, "%u", default_port);
     if (!port)
         return 0;
-    char *rest;
-    errno = 0;
-    long number = strtol(port, &rest, 10);
-    if (*port < '0' || *port > '9' || *rest || errno || number > 65535)
-        return base_error_set(error, PENSTOCK_EINVAL, "address %s: no port number after the colon", name);
-    snprintf(out->port, sizeof out->port, "%ld", number);
+    size_t digits = strspn(port, "0123456789");
+    if (digits == 0 || port[digits] || digits > 5 || atoi(port) > UINT16_MAX)
+        return base_error_set(error, PENSTOCK_EINVAL, "address %s: the port is not a number from 0 to 65535", name);
+    snprintf(out->port, sizeof out->port, "%s", port);
     return 0;
+}
+
+/* Whether this machine can make IPv6 sockets at all. */
+static bool have_ipv6(void)
+{
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
 }
 
 int net_resolve(const char *name, uint16_t default_port, int passive, struct net_addresses *out,
@@ -64,13 +98,17 @@ int net_resolve(const char *name, uint16_t default_port, int passive, struct net
     int code = split(name, default_port, &s, error);
     if (code)
         return code;
+    /* "::" takes IPv4 as well: one socket, and one port where the kernel chooses it. */
+    const char *host = s.host[0] ? s.host : !passive ? NULL : have_ipv6() ? "::" : "0.0.0.0";
     const struct addrinfo hints = { .ai_family = AF_UNSPEC,
                                     .ai_socktype = SOCK_STREAM,
                                     .ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0) };
     struct addrinfo *found;
-    int failed = getaddrinfo(s.host[0] ? s.host : NULL, s.port, &hints, &found);
+    int failed = getaddrinfo(host, s.port, &hints, &found);
+    if (failed == EAI_MEMORY)
+        return base_error_set(error, PENSTOCK_ENOMEM, "look up %s: no memory", s.host);
     if (failed)
-        return base_error_set(error, PENSTOCK_EUNREACHABLE, "host name %s: %s", s.host,
+        return base_error_set(error, PENSTOCK_EUNREACHABLE, "host name %s does not resolve: %s", s.host,
                               failed == EAI_SYSTEM ? strerrordesc_np(errno) : gai_strerror(failed));
     out->n = 0;
     for (const struct addrinfo *a = found; a && out->n < NET_ADDRESS_MAX; a = a->ai_next) {
@@ -129,21 +167,30 @@ int net_listen(const struct net_address *address, int backlog, const char *conge
     return 0;
 }
 
+/* What a failed connect means to a user. */
+static int unreachable(int sys_errno, struct penstock_error *error)
+{
+    if (sys_errno == ECONNREFUSED)
+        base_error_set(error, PENSTOCK_EUNREACHABLE, "connection refused: does a peer listen there? (penstock serve)");
+    else if (sys_errno == ETIMEDOUT)
+        base_error_set(error, PENSTOCK_EUNREACHABLE, "no answer: is the machine up, and no firewall between?");
+    else
+        base_error_set(error, PENSTOCK_EUNREACHABLE, "connect: %s", strerrordesc_np(sys_errno));
+    if (error)
+        error->sys_errno = sys_errno;
+    return PENSTOCK_EUNREACHABLE;
+}
+
 int net_connect_start(const struct net_address *address, int *fd, struct penstock_error *error)
 {
-    char text[NET_ADDRESS_TEXT_MAX];
-    net_address_format(address, text);
     int s = socket(address->addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0)
-        return base_error_sys(error, errno, "socket for %s", text);
+        return errno == EAFNOSUPPORT ? unreachable(errno, error) : base_error_sys(error, errno, "socket");
     set_int(s, IPPROTO_TCP, TCP_NODELAY, 1);
     if (connect(s, (const struct sockaddr *)&address->addr, address->len) != 0 && errno != EINPROGRESS) {
         int failed = errno;
         close(s);
-        base_error_sys(error, failed, "connect to %s", text);
-        if (error)
-            error->code = PENSTOCK_EUNREACHABLE;
-        return PENSTOCK_EUNREACHABLE;
+        return unreachable(failed, error);
     }
     *fd = s;
     return 0;
@@ -155,51 +202,63 @@ int net_connect_result(int fd, struct penstock_error *error)
     socklen_t len = sizeof failed;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len) != 0)
         failed = errno;
-    if (failed == 0)
-        return 0;
-    base_error_sys(error, failed, "connect");
-    if (error)
-        error->code = PENSTOCK_EUNREACHABLE;
-    if (error && failed == ECONNREFUSED)
-        snprintf(error->message, sizeof error->message, "connection refused: is a peer running there?");
-    return PENSTOCK_EUNREACHABLE;
+    return failed == 0 ? 0 : unreachable(failed, error);
 }
 
-static int dial_one(const struct net_address *address, int64_t timeout_ns, int *fd, struct penstock_error *error)
+static int await_connection(int fd, int64_t timeout_ns, struct penstock_error *error)
 {
-    char text[NET_ADDRESS_TEXT_MAX];
-    net_address_format(address, text);
-    int code = net_connect_start(address, fd, error);
-    if (code)
-        return code;
-    struct pollfd polled = { .fd = *fd, .events = POLLOUT };
+    struct pollfd polled = { .fd = fd, .events = POLLOUT };
     int64_t deadline_ns = base_deadline_ns(timeout_ns);
     int r;
     do
         r = poll(&polled, 1, base_poll_ms(deadline_ns));
     while ((r < 0 && errno == EINTR) || (r == 0 && base_now_ns() < deadline_ns));
+    if (r < 0)
+        return base_error_sys(error, errno, "poll");
     if (r == 0)
-        code = base_error_set(error, PENSTOCK_ETIMEOUT, "no answer in %.3g s", (double)timeout_ns / 1e9);
-    else
-        code = net_connect_result(*fd, error);
+        return base_error_set(error, PENSTOCK_ETIMEOUT, "no answer in %.3g s", (double)timeout_ns / 1e9);
+    int code = net_connect_result(fd, error);
     if (code == 0)
-        (void)fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) & ~O_NONBLOCK);
-    else {
-        base_error_in(error, "%s", text);
-        close(*fd);
-    }
+        (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     return code;
+}
+
+static int dial_one(const struct net_address *address, int64_t timeout_ns, int *fd, struct penstock_error *error)
+{
+    int s = -1;
+    int code = net_connect_start(address, &s, error);
+    if (code == 0)
+        code = await_connection(s, timeout_ns, error);
+    if (code == 0) {
+        *fd = s;
+        return 0;
+    }
+    if (s >= 0)
+        close(s);
+    char text[NET_ADDRESS_TEXT_MAX];
+    net_address_format(address, text);
+    return base_error_in(error, "%s", text);
 }
 
 int net_dial(const char *name, uint16_t default_port, int64_t timeout_ns, int *fd, struct penstock_error *error)
 {
     struct net_addresses found;
     int code = net_resolve(name, default_port, 0, &found, error);
-    for (size_t i = 0; code == 0 && i < found.n; i++) {
-        int one = dial_one(&found.at[i], timeout_ns, fd, error);
-        if (one == 0 || i + 1 == found.n)
-            return one;
+    if (code)
+        return code;
+    /* The last failure gives the code, all of them the words. */
+    struct penstock_error failed = { 0 }, one = { 0 };
+    for (size_t i = 0; i < found.n; i++) {
+        code = dial_one(&found.at[i], timeout_ns, fd, &one);
+        if (code == 0)
+            return 0;
+        size_t said = strlen(failed.message);
+        snprintf(failed.message + said, sizeof failed.message - said, "%s%s", i > 0 ? "; " : "", one.message);
+        failed.code = one.code;
+        failed.sys_errno = one.sys_errno;
     }
+    if (error)
+        *error = failed;
     return code;
 }
 

@@ -22,7 +22,7 @@ struct net_addresses {
 };
 
 /* Splits and looks up (which may block for a name that is not numeric). passive: to listen on; an empty host is then
- * every address. */
+ * every address, else this machine. EINVAL: not such a name; EUNREACHABLE: it does not resolve. */
 PENSTOCK_CHECKED int net_resolve(const char *name, uint16_t default_port, int passive, struct net_addresses *out,
                                  struct penstock_error *error);
 
@@ -37,7 +37,7 @@ PENSTOCK_CHECKED int net_listen(const struct net_address *address, int backlog, 
 
 /* Starts a non-blocking connect; *fd is connecting (wait for POLLOUT, then net_connect_result). TCP_NODELAY is set. */
 PENSTOCK_CHECKED int net_connect_start(const struct net_address *address, int *fd, struct penstock_error *error);
-/* After POLLOUT: 0, or the connection's error with words ("connection refused: is a peer running there?"). */
+/* After POLLOUT: 0, or the connection's error with words ("connection refused: does a peer listen there? ..."). */
 PENSTOCK_CHECKED int net_connect_result(int fd, struct penstock_error *error);
 
 /* Dials each address in turn and waits: a blocking stream's fd with TCP_NODELAY. The error names what was tried. */

@@ -1,8 +1,14 @@
 /* One byte stream. All I/O after accept and dial goes through this table, so that TLS can take a plain stream's place;
  * a stream that cannot sendfile says so, and the caller falls back.
  *
- * The fd may be blocking (the peer's threads; then timeouts are the socket's own, and -EAGAIN means that one passed) or
- * not (the client's engine; then -EAGAIN means wait). Nothing here raises SIGPIPE. */
+ * The fd may be blocking or not. Not (the client's engine): -EAGAIN means wait. Blocking (the peer's threads): a call
+ * waits by itself, for as long as the socket's own SO_RCVTIMEO or SO_SNDTIMEO lets it (0, the default, is for ever),
+ * and -EAGAIN means that this time passed without one byte moved; a write that moved some returns their number. Whoever
+ * writes to a blocking stream sets SO_SNDTIMEO first, else one that never reads holds it for ever. Reads need no
+ * SO_RCVTIMEO where wait() comes first.
+ *
+ * Nothing here raises SIGPIPE, whatever the process has made of it: a closed connection is -EPIPE and no more. A stream
+ * may be read by one thread and written by another. */
 #ifndef PENSTOCK_NET_STREAM_H
 #define PENSTOCK_NET_STREAM_H
 

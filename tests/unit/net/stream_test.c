@@ -1,0 +1,258 @@
+#include "../test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "net/stream.h"
+#include "script_stream.h"
+
+struct pair {
+    struct net_stream a, b;
+};
+
+static void pair_open(struct pair *p)
+{
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    net_stream_plain(&p->a, fds[0]);
+    net_stream_plain(&p->b, fds[1]);
+}
+
+static void pair_close(struct pair *p)
+{
+    p->a.ops->close(&p->a);
+    p->b.ops->close(&p->b);
+}
+
+/* A file without a name that says text. */
+static int file_of(const char *text)
+{
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    assert_int_equal(fputs(text, f) >= 0 && fflush(f) == 0, 1);
+    int fd = fcntl(fileno(f), F_DUPFD_CLOEXEC, 0);
+    fclose(f);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void bytes_cross_in_several_pieces(void **state)
+{
+    (void)state;
+    struct pair p;
+    pair_open(&p);
+    const struct iovec out[2] = { { (void *)(uintptr_t) "abc", 3 }, { (void *)(uintptr_t) "defg", 4 } };
+    assert_int_equal(p.a.ops->writev(&p.a, out, 2, true), 7);
+    char head[2], rest[8];
+    const struct iovec in[2] = { { head, sizeof head }, { rest, sizeof rest } };
+    assert_int_equal(p.b.ops->readv(&p.b, in, 2), 7);
+    assert_memory_equal(head, "ab", 2);
+    assert_memory_equal(rest, "cdefg", 5);
+    p.a.ops->shutdown(&p.a, SHUT_WR);
+    assert_int_equal(p.b.ops->readv(&p.b, in, 2), 0);
+    pair_close(&p);
+}
+
+static void a_file_is_sent_from_an_offset(void **state)
+{
+    (void)state;
+    struct pair p;
+    pair_open(&p);
+    int fd = file_of("0123456789");
+    assert_int_equal(p.a.ops->sendfile(&p.a, fd, 7, 100, false), 3);
+    assert_int_equal(p.a.ops->sendfile(&p.a, fd, 10, 100, false), 0);
+    assert_int_equal(p.a.ops->sendfile(&p.a, fd, UINT64_MAX, 1, false), -EOVERFLOW);
+    char got[3];
+    assert_int_equal(net_stream_read_all(&p.b, got, 3, BASE_NEVER, NULL, NULL), 0);
+    assert_memory_equal(got, "789", 3);
+    close(fd);
+    pair_close(&p);
+}
+
+static void what_cannot_be_sent_as_a_file_says_so(void **state)
+{
+    (void)state;
+    struct pair p;
+    pair_open(&p);
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    ssize_t sent = p.a.ops->sendfile(&p.a, ends[0], 0, 1, false);
+    assert_true(sent == -EOPNOTSUPP || sent == -ESPIPE);
+    close(ends[0]);
+    close(ends[1]);
+    pair_close(&p);
+}
+
+/* With the default action in force a SIGPIPE would end the test here. */
+static void nothing_raises_sigpipe(void **state)
+{
+    (void)state;
+    struct pair p;
+    pair_open(&p);
+    p.b.ops->close(&p.b);
+    int fd = file_of("x");
+    assert_true(signal(SIGPIPE, SIG_DFL) != SIG_ERR);
+    const struct iovec out = { (void *)(uintptr_t) "x", 1 };
+    assert_int_equal(p.a.ops->writev(&p.a, &out, 1, false), -EPIPE);
+    assert_int_equal(p.a.ops->sendfile(&p.a, fd, 0, 1, false), -EPIPE);
+
+    sigset_t now;
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &now), 0);
+    assert_int_equal(sigismember(&now, SIGPIPE), 0);
+    assert_int_equal(sigpending(&now), 0);
+    assert_int_equal(sigismember(&now, SIGPIPE), 0);
+    close(fd);
+    p.a.ops->close(&p.a);
+}
+
+static void a_sigpipe_of_someone_else_stays_pending(void **state)
+{
+    (void)state;
+    struct pair p;
+    pair_open(&p);
+    p.b.ops->close(&p.b);
+    int fd = file_of("x");
+    sigset_t pipe_only, before, pending;
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &pipe_only, &before), 0);
+    assert_int_equal(raise(SIGPIPE), 0);
+    assert_int_equal(p.a.ops->sendfile(&p.a, fd, 0, 1, false), -EPIPE);
+    assert_int_equal(sigpending(&pending), 0);
+    assert_int_equal(sigismember(&pending, SIGPIPE), 1);
+
+    const struct timespec at_once = { 0 };
+    assert_int_equal(sigtimedwait(&pipe_only, NULL, &at_once), SIGPIPE);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+    close(fd);
+    p.a.ops->close(&p.a);
+}
+
+static void a_wait_ends_at_its_deadline(void **state)
+{
+    (void)state;
+    struct pair p;
+    pair_open(&p);
+    assert_int_equal(p.a.ops->wait(&p.a, POLLIN, 0), -ETIMEDOUT);
+    assert_int_equal(p.a.ops->wait(&p.a, POLLOUT, BASE_NEVER), 0);
+    p.b.ops->shutdown(&p.b, SHUT_WR);
+    assert_int_equal(p.a.ops->wait(&p.a, POLLIN, BASE_NEVER), 0);
+    pair_close(&p);
+}
+
+static void a_blocking_write_comes_back_after_the_sockets_own_timeout(void **state)
+{
+    (void)state;
+    struct pair p;
+    pair_open(&p);
+    const struct timeval soon = { .tv_usec = 1000 };
+    assert_int_equal(setsockopt(p.a.fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon), 0);
+    static char much[1 << 20];
+    const struct iovec out = { much, sizeof much };
+    ssize_t moved;
+    do
+        moved = p.a.ops->writev(&p.a, &out, 1, false);
+    while (moved > 0);
+    assert_int_equal(moved, -EAGAIN);
+    struct penstock_error error;
+    assert_int_equal(net_stream_write_all(&p.a, much, 1, 1, &error), PENSTOCK_ETIMEOUT);
+    assert_non_null(strstr(error.message, "took no byte"));
+    pair_close(&p);
+}
+
+static void read_all_goes_on_after_short_reads(void **state)
+{
+    (void)state;
+    struct script_stream s;
+    script_stream_init(&s, "0123456789", 10, 0);
+    s.piece = 3;
+    char got[10];
+    size_t n;
+    assert_int_equal(net_stream_read_all(&s.stream, got, 10, BASE_SECOND_NS, &n, NULL), 0);
+    assert_int_equal(n, 10);
+    assert_memory_equal(got, "0123456789", 10);
+    assert_int_equal(s.reads, 4);
+    s.stream.ops->close(&s.stream);
+}
+
+static void read_all_says_how_a_stream_ended(void **state)
+{
+    (void)state;
+    static const struct {
+        int end, code;
+        const char *words;
+    } cases[] = {
+        { 0, PENSTOCK_ECLOSED, "connection closed after 4 of 8 bytes" },
+        { ECONNRESET, PENSTOCK_ECLOSED, "read: connection closed by the other side" },
+        { EAGAIN, PENSTOCK_ETIMEOUT, "read: no byte moved in 1 s" },
+        { ETIMEDOUT, PENSTOCK_ETIMEOUT, "read: the other side does not answer any more" },
+        { EIO, PENSTOCK_ESYS, "read: Input/output error" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct script_stream s;
+        script_stream_init(&s, "0123", 4, 0);
+        s.in_end = cases[i].end;
+        char got[8];
+        size_t n;
+        struct penstock_error error;
+        assert_int_equal(net_stream_read_all(&s.stream, got, 8, BASE_SECOND_NS, &n, &error), cases[i].code);
+        assert_string_equal(error.message, cases[i].words);
+        assert_int_equal(n, 4);
+        s.stream.ops->close(&s.stream);
+    }
+}
+
+static void write_all_goes_on_after_short_writes(void **state)
+{
+    (void)state;
+    struct script_stream s;
+    script_stream_init(&s, NULL, 0, 10);
+    s.piece = 3;
+    assert_int_equal(net_stream_write_all(&s.stream, "0123456789", 10, BASE_SECOND_NS, NULL), 0);
+    assert_memory_equal(s.out, "0123456789", 10);
+    struct penstock_error error;
+    assert_int_equal(net_stream_write_all(&s.stream, "x", 1, BASE_SECOND_NS, &error), PENSTOCK_ECLOSED);
+    assert_string_equal(error.message, "write: connection closed by the other side");
+    s.stream.ops->close(&s.stream);
+}
+
+static void a_lingering_close_reads_what_is_there(void **state)
+{
+    (void)state;
+    struct script_stream s;
+    script_stream_init(&s, "0123456789", 10, 0);
+    s.piece = 4;
+    net_stream_linger_close(&s.stream, BASE_SECOND_NS);
+    assert_true(s.shut && s.closed);
+    assert_int_equal(s.in_at, 10);
+
+    script_stream_init(&s, "0123", 4, 0);
+    s.in_end = EAGAIN; /* and does not close */
+    net_stream_linger_close(&s.stream, BASE_SECOND_NS);
+    assert_true(s.closed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_cross_in_several_pieces),
+        cmocka_unit_test(a_file_is_sent_from_an_offset),
+        cmocka_unit_test(what_cannot_be_sent_as_a_file_says_so),
+        cmocka_unit_test(nothing_raises_sigpipe),
+        cmocka_unit_test(a_sigpipe_of_someone_else_stays_pending),
+        cmocka_unit_test(a_wait_ends_at_its_deadline),
+        cmocka_unit_test(a_blocking_write_comes_back_after_the_sockets_own_timeout),
+        cmocka_unit_test(read_all_goes_on_after_short_reads),
+        cmocka_unit_test(read_all_says_how_a_stream_ended),
+        cmocka_unit_test(write_all_goes_on_after_short_writes),
+        cmocka_unit_test(a_lingering_close_reads_what_is_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
