@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "staged.h"
-#include "thread.h"
 #include "json/write.h"
 
 /* Models that only an allowed path brought in, and that nobody uses, beyond this many are let go. */
@@ -134,26 +133,16 @@ static int stage(struct peer_models *models, struct peer_place *place, struct pe
     return 0;
 }
 
-struct refresh {
-    struct peer_models *models;
-    struct peer_place *place;
-    struct penstock_error *error;
-    int code;
-};
-
 /* Brings the place up to date with its files. */
-static void *refresh(void *argument)
+static int refresh(struct peer_models *models, struct peer_place *place, struct penstock_error *error)
 {
-    struct refresh *r = argument;
-    struct peer_place *place = r->place;
     if (place->current) {
-        enum model_change change = model_staged_changed(&place->current->staged, &r->models->options.stage);
+        enum model_change change = model_staged_changed(&place->current->staged, &models->options.stage);
         if (change == MODEL_SAME)
-            return NULL;
-        retire(r->models, place, change);
+            return 0;
+        retire(models, place, change);
     }
-    r->code = stage(r->models, place, r->error);
-    return NULL;
+    return stage(models, place, error);
 }
 
 /* What the place had last, while another thread is staging there. */
@@ -172,20 +161,17 @@ static int last_model(struct peer_models *models, const struct peer_place *place
 static int place_model(struct peer_models *models, struct peer_place *place, bool may_wait, struct peer_model **model,
                        struct penstock_error *error)
 {
-    struct refresh r = { .models = models, .place = place, .error = error };
     if (may_wait)
         pthread_mutex_lock(&place->staging);
     else if (pthread_mutex_trylock(&place->staging) != 0)
         return last_model(models, place, model, error);
-    int failed = peer_thread_run_large(refresh, &r);
-    if (failed)
-        r.code = base_error_sys(error, failed, "start a thread to stage %s", place->directory);
-    if (r.code == 0) {
+    int code = refresh(models, place, error);
+    if (code == 0) {
         *model = place->current;
         peer_models_ref(models, *model);
     }
     pthread_mutex_unlock(&place->staging);
-    return r.code;
+    return code;
 }
 
 /* ---- the table ---- */

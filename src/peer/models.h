@@ -68,7 +68,7 @@ PENSTOCK_CHECKED int peer_models_add(struct peer_models *models, const char *nam
 void peer_models_announce(struct peer_models *models);
 
 /* The first model that a request names (protocol 1.5), as its files are now: staged anew where they changed. ENOTFOUND,
- * or the error of staging. Takes a large stack's worth of work to a thread of its own: callers may have a small one. */
+ * or the error of staging, which needs a large stack. */
 PENSTOCK_CHECKED int peer_models_get(struct peer_models *models, const char *request, struct peer_model **model,
                                      struct penstock_error *error);
 void peer_models_ref(struct peer_models *models, struct peer_model *model);

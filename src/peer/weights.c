@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "requests.h"
+#include "thread.h"
 #include "json/write.h"
 
 #define MODEL_REQUEST_MAX 8192
@@ -179,6 +181,31 @@ static bool answer_request(struct peer_connection *c, char *request, struct peer
     return false;
 }
 
+struct answering {
+    struct peer_connection *connection;
+    char *request;
+    struct peer_model **model;
+    bool go_on;
+};
+
+static void *answering(void *argument)
+{
+    struct answering *a = argument;
+    a->go_on = answer_request(a->connection, a->request, a->model);
+    return NULL;
+}
+
+/* On a thread of its own that is waited for. Staging wants more stack than a connection has; and the kernel keeps 32
+ * KiB for each thread that has sent a few bytes once: thousands that idle are better off never having done so. */
+static bool answer_aside(struct peer_connection *c, char *request, struct peer_model **model)
+{
+    struct answering a = { .connection = c, .request = request, .model = model };
+    int failed = peer_thread_run_large(answering, &a);
+    if (failed)
+        peer_connection_complain(c, "closed: no thread to answer it: %s", strerrordesc_np(failed));
+    return a.go_on;
+}
+
 static enum peer_end take_mode(struct peer_connection *c, struct peer_model *model)
 {
     uint8_t mode;
@@ -186,8 +213,12 @@ static enum peer_end take_mode(struct peer_connection *c, struct peer_model *mod
     struct penstock_error error;
     if (read_message(c, &mode, 1, c->server->deadlines.mode_ns, &got, &error))
         return ended(c, "before the transport byte", false, &error); /* a client that wanted the manifest alone */
-    if (mode == MODE_TCP)
+    if (mode == MODE_TCP) {
+        /* Waited for here, above the batch's arrays: a connection that only ever idles touches less of its stack. */
+        if (peer_connection_wait(c, BASE_NEVER, &error))
+            return ended(c, "before its first request", false, &error);
         return peer_requests_serve(c, model);
+    }
     if (mode == MODE_VERBS)
         peer_connection_complain(c, "closed: this build serves weights over TCP only; the client asked for RDMA");
     else
@@ -202,7 +233,7 @@ enum peer_end peer_weights_serve(struct peer_connection *c, struct peer_model **
     struct penstock_error error;
     if (read_request(c, &request, &got, &error))
         return ended(c, "while it sends a model request", got > 0, &error);
-    bool go_on = answer_request(c, request, model);
+    bool go_on = answer_aside(c, request, model);
     free(request);
     return go_on ? take_mode(c, *model) : PEER_END_LINGER;
 }
