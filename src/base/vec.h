@@ -21,7 +21,7 @@
 
 #define base_vec_free(v) (free((v)->at), (v)->at = NULL, (v)->n = (v)->cap = 0)
 
-#define base_vec_for_each(it, v) for (__typeof__((v)->at) it = (v)->at; it != (v)->at + (v)->n; it++)
+#define base_vec_for_each(it, v) for (__typeof__((v)->at + 1) it = (v)->at; it != (v)->at + (v)->n; it++)
 
 __attribute__((warn_unused_result)) bool base_vec_grow(void **at, size_t *cap, size_t want, size_t size);
 

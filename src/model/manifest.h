@@ -9,9 +9,8 @@
 
 #include <penstock/penstock.h>
 
+#include "base/pool.h"
 #include "base/vec.h"
-
-struct model_pool; /* names, shapes and strings live here until model_manifest_fini */
 
 struct model_manifest {
     const char *model_id;
@@ -19,9 +18,9 @@ struct model_manifest {
     BASE_VEC(struct penstock_file) shards;
     BASE_VEC(struct penstock_file) files;
     BASE_VEC(struct penstock_tensor) tensors;
-    size_t skipped_files; /* names in "files" that were not acceptable */
-    struct model_pool *pool;
-    uint32_t *index; /* open addressing over names: tensor number + 1, 0 empty */
+    size_t skipped_files;  /* names in "files" that were not acceptable */
+    struct base_pool pool; /* names, shapes and strings */
+    uint32_t *index;       /* open addressing over names: tensor number + 1, 0 empty */
     size_t index_mask;
 };
 
