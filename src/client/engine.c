@@ -1,0 +1,142 @@
+/* Drives a session: whatever the socket allows now, then the deadlines. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/session.h"
+
+int client_engine_watch(struct penstock_session *s, uint32_t events, struct penstock_error *error)
+{
+    if (events == s->watched)
+        return 0;
+    struct epoll_event event = { .events = events };
+    if (epoll_ctl(s->epoll, s->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, s->stream.fd, &event) != 0)
+        return base_error_sys(error, errno, "epoll_ctl");
+    s->watched = events;
+    return 0;
+}
+
+void client_engine_close_stream(struct penstock_session *s)
+{
+    if (!s->has_stream)
+        return;
+    if (s->watched)
+        epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->stream.fd, NULL);
+    s->watched = 0;
+    s->stream.ops->close(&s->stream);
+    s->has_stream = false;
+}
+
+int client_engine_flush(struct penstock_session *s, struct penstock_error *error)
+{
+    while (s->out_at < s->out_end) {
+        struct iovec iov = { .iov_base = s->out + s->out_at, .iov_len = s->out_end - s->out_at };
+        ssize_t n = s->stream.ops->writev(&s->stream, &iov, 1, false);
+        if (n == -EAGAIN)
+            break;
+        if (n == -EPIPE || n == -ECONNRESET) {
+            /* Why it closed, or a last reply, may still be there to be read: the reader will see the end. */
+            s->out_at = s->out_end = 0;
+            break;
+        }
+        if (n < 0)
+            return base_error_sys(error, (int)-n, "send");
+        s->out_at += (size_t)n;
+        s->progress_ns = base_now_ns();
+    }
+    if (s->out_at == s->out_end)
+        s->out_at = s->out_end = 0;
+    return client_engine_watch(s, s->out_at < s->out_end ? EPOLLIN | EPOLLOUT : EPOLLIN, error);
+}
+
+void client_engine_die(struct penstock_session *s, const struct penstock_error *error)
+{
+    client_engine_close_stream(s);
+    s->error = *error;
+    s->step = CLIENT_DEAD;
+    s->flight_n = 0;
+    s->in_flight_bytes = 0;
+    s->sending = NULL;
+    s->out_at = s->out_end = 0;
+    base_list_for_each (node, &s->ops)
+        client_op_end(s, base_list_entry(node, struct client_op, node), error->code, NULL);
+}
+
+void client_engine_fail(struct penstock_session *s, struct penstock_error *error)
+{
+    base_error_in(error, "weight peer %.100s", s->peer);
+    client_engine_die(s, error);
+}
+
+/* 0: go on; -EAGAIN: nothing more can be done now. */
+static int step(struct penstock_session *s, struct penstock_error *error)
+{
+    if (s->step != CLIENT_READY) {
+        int code = client_hello_step(s, error);
+        return code == 0 || code == -EAGAIN ? code : client_hello_failed(s, error);
+    }
+    int code = client_engine_flush(s, error);
+    client_flight_fill(s);
+    code = code ? code : client_engine_flush(s, error);
+    code = code ? code : client_flight_receive(s, error);
+    s->more = code == 0;
+    return code == 0 ? -EAGAIN : code;
+}
+
+/* Replies come in order: what stalls is always the first operation's. */
+static int64_t deadline_ns(const struct penstock_session *s, const char **waiting_for)
+{
+    int64_t timeout;
+    if (s->step == CLIENT_READY) {
+        *waiting_for = "reply";
+        const struct client_flight *f = &s->flights[s->flight_head];
+        if (s->flight_n == 0 && s->out_at == s->out_end)
+            return BASE_NEVER;
+        timeout = s->flight_n > 0 && f->op ? f->op->timeout_ns : s->reply_timeout_ns;
+    } else {
+        timeout = client_hello_timeout(s, waiting_for);
+    }
+    int64_t deadline;
+    return __builtin_add_overflow(s->progress_ns, timeout, &deadline) ? BASE_NEVER : deadline;
+}
+
+void client_engine_run(struct penstock_session *s)
+{
+    struct penstock_error error;
+    s->more = false;
+    while (s->step != CLIENT_DEAD) {
+        int code = step(s, &error);
+        if (code == -EAGAIN) {
+            const char *waiting_for;
+            int64_t deadline = deadline_ns(s, &waiting_for);
+            int64_t now = deadline == BASE_NEVER || s->more ? 0 : base_now_ns();
+            if (now < deadline)
+                return;
+            base_error_set(&error, PENSTOCK_ETIMEOUT, "no %s, and not a byte for %.1f s", waiting_for,
+                           (double)(now - s->progress_ns) / (double)BASE_SECOND_NS);
+            code = s->step == CLIENT_READY ? PENSTOCK_ETIMEOUT : client_hello_failed(s, &error);
+        }
+        if (code)
+            client_engine_fail(s, &error);
+    }
+}
+
+int64_t client_engine_timeout_ns(const struct penstock_session *s)
+{
+    if (s->more || !base_list_empty(&s->done))
+        return 0;
+    if (s->step == CLIENT_DEAD)
+        return -1;
+    if (s->step == CLIENT_READY && s->sending && s->out_at == s->out_end && s->flight_n == 0)
+        return 0; /* submitted, and nothing was sent yet */
+    const char *waiting_for;
+    int64_t deadline = deadline_ns(s, &waiting_for);
+    if (deadline == BASE_NEVER)
+        return -1;
+    int64_t now = base_now_ns();
+    return now < deadline ? deadline - now : 0;
+}

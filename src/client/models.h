@@ -1,0 +1,21 @@
+/* The replies to requests that begin with "penstock:" (protocol 2.5). */
+#ifndef PENSTOCK_CLIENT_MODELS_H
+#define PENSTOCK_CLIENT_MODELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <penstock/penstock.h>
+
+/* EDENIED: a refusal, in the peer's words. EPROTO: no such reply. */
+PENSTOCK_CHECKED int client_models_read(const char *json, size_t len, struct penstock_models **models,
+                                        struct penstock_error *error);
+PENSTOCK_CHECKED int client_join_read(const char *json, size_t len, const char *version, struct penstock_error *error);
+
+/* The model that a request names: by its id, or by the id's last component. NULL: none. */
+const struct penstock_model *client_models_find(const struct penstock_models *models, const char *request);
+
+/* "a, b, c", cut to size at a comma. */
+void client_models_list(const struct penstock_models *models, char *out, size_t size);
+
+#endif

@@ -1,0 +1,129 @@
+#include "client/plan.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+static int check(const struct penstock_catalogue *catalogue, const struct penstock_range *r, size_t i,
+                 uint64_t region_bytes, struct penstock_error *error)
+{
+    const struct penstock_file *file = penstock_catalogue_file(catalogue, r->file);
+    if (!file)
+        return base_error_set(error, PENSTOCK_EINVAL, "range %zu: the model has no file %" PRIu32, i, r->file);
+    if (!base_range_inside(r->offset_bytes, r->len_bytes, file->len_bytes))
+        return base_error_set(error, PENSTOCK_EINVAL,
+                              "range %zu: %" PRIu64 " bytes at %" PRIu64 " leave %s, which has %" PRIu64, i,
+                              r->len_bytes, r->offset_bytes, file->name, file->len_bytes);
+    if (!base_range_inside(r->dst_bytes, r->len_bytes, region_bytes))
+        return base_error_set(error, PENSTOCK_EINVAL,
+                              "range %zu: %" PRIu64 " bytes at %" PRIu64 " leave the region, which has %" PRIu64, i,
+                              r->len_bytes, r->dst_bytes, region_bytes);
+    return 0;
+}
+
+static int compare(const struct penstock_range *a, const struct penstock_range *b)
+{
+    if (a->file != b->file)
+        return a->file < b->file ? -1 : 1;
+    return a->offset_bytes < b->offset_bytes ? -1 : a->offset_bytes > b->offset_bytes;
+}
+
+static int compare_for_qsort(const void *a, const void *b)
+{
+    return compare(a, b);
+}
+
+/* Called twice: once to count, with arrays that are NULL, and once to fill them. */
+static void lay_out(const struct penstock_range *ranges, size_t n, uint8_t *region, struct client_plan *plan)
+{
+    uint64_t end = 0, dst_end = 0; /* of the last piece */
+    uint32_t file = 0;
+    uint64_t room = 0; /* what the last request can still take */
+    size_t requests = 0, pieces = 0;
+
+    for (const struct penstock_range *r = ranges; r != ranges + n; r++) {
+        uint64_t offset = r->offset_bytes, dst = r->dst_bytes, left = r->len_bytes;
+        while (left > 0) {
+            bool joins = room > 0 && r->file == file && offset == end;
+            bool same_piece = joins && dst == dst_end;
+            if (!joins) {
+                room = CLIENT_REQUEST_BYTES_MAX;
+                if (plan->requests)
+                    plan->requests[requests] =
+                        (struct client_request){ .offset_bytes = offset, .file = r->file, .piece = pieces };
+                requests++;
+            }
+            uint64_t len = base_min_u64(left, room);
+            if (plan->requests) {
+                plan->requests[requests - 1].len_bytes += (uint32_t)len;
+                if (same_piece)
+                    plan->pieces[pieces - 1].iov_len += len;
+                else
+                    plan->pieces[pieces] = (struct iovec){ .iov_base = region + dst, .iov_len = len };
+            }
+            pieces += !same_piece;
+            room -= len;
+            left -= len;
+            file = r->file;
+            end = offset += len;
+            dst_end = dst += len;
+        }
+    }
+    plan->n_requests = requests;
+    plan->n_pieces = pieces;
+}
+
+/* One allocation for both arrays. */
+static bool allocate(struct client_plan *plan)
+{
+    size_t requests, pieces, both;
+    if (!base_mul_size(plan->n_requests, sizeof *plan->requests, &requests) ||
+        !base_mul_size(plan->n_pieces, sizeof *plan->pieces, &pieces) || !base_add_size(requests, pieces, &both))
+        return false;
+    char *memory = malloc(both ? both : 1);
+    if (!memory)
+        return false;
+    plan->requests = (void *)memory;
+    plan->pieces = (void *)(memory + requests);
+    return true;
+}
+
+int client_plan_make(const struct penstock_catalogue *catalogue, const struct penstock_range *ranges, size_t n,
+                     uint8_t *region, uint64_t region_bytes, struct client_plan *plan, struct penstock_error *error)
+{
+    *plan = (struct client_plan){ 0 };
+    bool sorted = true;
+    for (size_t i = 0; i < n; i++) {
+        int code = check(catalogue, &ranges[i], i, region_bytes, error);
+        if (code)
+            return code;
+        if (!base_add_u64(plan->len_bytes, ranges[i].len_bytes, &plan->len_bytes))
+            return base_error_set(error, PENSTOCK_EINVAL, "range %zu: the sum of all ranges does not fit", i);
+        sorted = sorted && (i == 0 || compare(&ranges[i - 1], &ranges[i]) <= 0);
+    }
+
+    struct penstock_range *copy = NULL;
+    if (!sorted) {
+        copy = malloc(n * sizeof *copy); /* the caller's array has that size already */
+        if (!copy)
+            return base_error_set(error, PENSTOCK_ENOMEM, "no memory to sort %zu ranges", n);
+        memcpy(copy, ranges, n * sizeof *copy);
+        qsort(copy, n, sizeof *copy, compare_for_qsort);
+        ranges = copy;
+    }
+    lay_out(ranges, n, region, plan);
+    bool ok = allocate(plan);
+    if (ok)
+        lay_out(ranges, n, region, plan);
+    free(copy);
+    return ok ? 0 : base_error_set(error, PENSTOCK_ENOMEM, "no memory for the requests of %zu ranges", n);
+}
+
+void client_plan_fini(struct client_plan *plan)
+{
+    free(plan->requests); /* and the pieces */
+    *plan = (struct client_plan){ 0 };
+}

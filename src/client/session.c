@@ -1,0 +1,446 @@
+/* The public calls on a session: arguments are checked here, and the engine driven. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/catalogue.h"
+#include "client/session.h"
+#include "model/digest.h"
+
+#define CONNECT_TIMEOUT_NS (30 * BASE_SECOND_NS)
+#define MANIFEST_TIMEOUT_NS (300 * BASE_SECOND_NS)
+#define REPLY_TIMEOUT_NS (30 * BASE_SECOND_NS)
+
+/* A caller's struct, of whatever size it knows, as this version's. */
+#define take_sized(to, from) take_bytes((to), sizeof *(to), (from), (from)->size)
+
+static bool take_bytes(void *to, size_t to_size, const void *from, size_t from_size)
+{
+    memset(to, 0, to_size);
+    memcpy(to, from, from_size < to_size ? from_size : to_size);
+    return from_size >= sizeof(size_t);
+}
+
+/* ---- begin and end ---- */
+
+static int64_t or_default(int64_t timeout_ns, int64_t otherwise)
+{
+    return timeout_ns ? timeout_ns : otherwise;
+}
+
+static int take_options(struct penstock_session *s, const struct penstock_options *options,
+                        struct penstock_error *error)
+{
+    struct penstock_options o = { 0 };
+    if (options && !take_sized(&o, options))
+        return base_error_set(error, PENSTOCK_EINVAL, "options: size is not set");
+    if (o.transport == PENSTOCK_TRANSPORT_RDMA)
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED, "this version has no RDMA transport: ask for TCP or AUTO");
+    if (o.transport != PENSTOCK_TRANSPORT_AUTO && o.transport != PENSTOCK_TRANSPORT_TCP)
+        return base_error_set(error, PENSTOCK_EINVAL, "options: unknown transport %d", o.transport);
+    if (o.connect_timeout_ns < 0 || o.manifest_timeout_ns < 0 || o.reply_timeout_ns < 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "options: a timeout is negative");
+    s->connect_timeout_ns = or_default(o.connect_timeout_ns, CONNECT_TIMEOUT_NS);
+    s->manifest_timeout_ns = or_default(o.manifest_timeout_ns, MANIFEST_TIMEOUT_NS);
+    s->reply_timeout_ns = or_default(o.reply_timeout_ns, REPLY_TIMEOUT_NS);
+    return 0;
+}
+
+static int take_model(const char *model, const struct penstock_catalogue *catalogue, struct penstock_error *error)
+{
+    size_t len = model ? strlen(model) : 0;
+    if (len == 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "no model is named");
+    if (len > PENSTOCK_MODEL_REQUEST_MAX)
+        return base_error_set(error, PENSTOCK_EINVAL, "the model's name has %zu bytes, and may have %u", len,
+                              PENSTOCK_MODEL_REQUEST_MAX);
+    if (strncmp(model, "penstock:", 9) == 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "'%.100s': names that begin with penstock: are the protocol's",
+                              model);
+    if (catalogue && !penstock_catalogue_version(catalogue))
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                              "'%.100s' cannot be joined: the peer gave its catalogue no model_version", model);
+    return 0;
+}
+
+static struct penstock_session *allocate(const char *peer, const char *model)
+{
+    struct penstock_session *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    base_list_init(&s->ops);
+    base_list_init(&s->done);
+    base_list_init(&s->told);
+    s->epoll = -1;
+    s->peer = strdup(peer);
+    s->model = strdup(model ? model : "");
+    s->scratch = malloc(CLIENT_SCRATCH_BYTES);
+    s->ahead = malloc(CLIENT_AHEAD_BYTES_MAX); /* pages that are never written cost nothing */
+    if (s->peer && s->model && s->scratch && s->ahead)
+        return s;
+    penstock_session_free(s);
+    return NULL;
+}
+
+/* Everything but the first step. */
+static int prepare(const char *peer, const struct penstock_options *options, enum client_purpose purpose,
+                   const char *model, struct penstock_catalogue *catalogue, struct penstock_session **session,
+                   penstock_op *op, struct penstock_error *error)
+{
+    if (!peer || !session || !op)
+        return base_error_set(error, PENSTOCK_EINVAL, "peer, session and op must be given");
+    int code = purpose == CLIENT_FOR_MODELS ? 0 : take_model(model, catalogue, error);
+    if (code)
+        return code;
+    struct penstock_session *s = allocate(peer, model);
+    if (!s)
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for a session");
+    code = take_options(s, options, error);
+    if (code == 0 && (s->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
+        code = base_error_sys(error, errno, "epoll_create");
+    struct client_op *open = code ? NULL : client_op_new(s, CLIENT_OP_OPEN, s->manifest_timeout_ns, NULL);
+    if (code == 0 && !open)
+        code = base_error_set(error, PENSTOCK_ENOMEM, "no memory for a session");
+    if (code) {
+        penstock_session_free(s);
+        return code;
+    }
+    s->purpose = purpose;
+    s->open_id = *op = open->id;
+    if (catalogue) {
+        penstock_catalogue_ref(catalogue);
+        s->catalogue = catalogue;
+    }
+    *session = s;
+    return 0;
+}
+
+int client_session_new(const char *peer, const struct penstock_options *options, enum client_purpose purpose,
+                       const char *model, struct penstock_catalogue *catalogue, struct penstock_session **session,
+                       penstock_op *op, struct penstock_error *error)
+{
+    struct penstock_session *s;
+    struct penstock_error words = { 0 };
+    int code = prepare(peer, options, purpose, model, catalogue, &s, op, &words);
+    if (code == 0) {
+        code = net_resolve(peer, PENSTOCK_PORT_WEIGHTS, 0, &s->addresses, &words);
+        code = code ? code : client_hello_dial(s, &words);
+        if (code) {
+            base_error_in(&words, "weight peer %.100s", peer);
+            penstock_session_free(s);
+        }
+    }
+    if (code == 0)
+        *session = s;
+    else if (error)
+        *error = words;
+    return code;
+}
+
+int client_session_on_stream(struct net_stream *stream, const struct penstock_options *options,
+                             enum client_purpose purpose, const char *model, struct penstock_catalogue *catalogue,
+                             struct penstock_session **session, penstock_op *op, struct penstock_error *error)
+{
+    struct penstock_session *s;
+    int code = prepare("stream", options, purpose, model, catalogue, &s, op, error);
+    if (code) {
+        stream->ops->close(stream);
+        return code;
+    }
+    s->stream = *stream;
+    s->has_stream = true;
+    code = client_hello_ask(s, error);
+    if (code)
+        penstock_session_free(s);
+    else
+        *session = s;
+    return code;
+}
+
+int penstock_weights_start(const char *peer, const char *model, struct penstock_catalogue *catalogue,
+                           const struct penstock_options *options, struct penstock_session **session, penstock_op *op,
+                           struct penstock_error *error)
+{
+    return client_session_new(peer, options, catalogue ? CLIENT_FOR_JOIN : CLIENT_FOR_MANIFEST, model, catalogue,
+                              session, op, error);
+}
+
+int penstock_weights_open(const char *peer, const char *model, struct penstock_catalogue *catalogue,
+                          const struct penstock_options *options, struct penstock_session **session,
+                          struct penstock_error *error)
+{
+    struct penstock_session *s;
+    penstock_op op;
+    int code = penstock_weights_start(peer, model, catalogue, options, &s, &op, error);
+    if (code)
+        return code;
+    code = penstock_wait(s, op, NULL, error);
+    if (code)
+        penstock_session_free(s);
+    else
+        *session = s;
+    return code;
+}
+
+void penstock_session_free(struct penstock_session *session)
+{
+    struct penstock_session *s = session;
+    if (!s)
+        return;
+    /* After fork() the parent shares the epoll set: nothing is taken out of it, the fds are closed and no more. */
+    if (s->epoll >= 0)
+        close(s->epoll);
+    if (s->has_stream)
+        s->stream.ops->close(&s->stream);
+    client_ops_free(s);
+    penstock_catalogue_unref(s->catalogue);
+    penstock_models_free(s->models);
+    base_vec_free(&s->regions);
+    free(s->body);
+    free(s->scratch);
+    free(s->ahead);
+    free(s->peer);
+    free(s->model);
+    free(s);
+}
+
+struct penstock_catalogue *penstock_session_catalogue(struct penstock_session *session)
+{
+    if (session->catalogue)
+        penstock_catalogue_ref(session->catalogue);
+    return session->catalogue;
+}
+
+/* ---- memory ---- */
+
+int penstock_register(struct penstock_session *session, const struct penstock_memory *memory, uint32_t *region,
+                      struct penstock_error *error)
+{
+    struct penstock_memory m;
+    if (!memory || !region || !take_sized(&m, memory))
+        return base_error_set(error, PENSTOCK_EINVAL, "memory: size is not set");
+    if (m.where == PENSTOCK_DEVICE)
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                              "this version cannot read into DEVICE memory: register HOST memory, and copy");
+    if (m.where != PENSTOCK_HOST)
+        return base_error_set(error, PENSTOCK_EINVAL, "memory: unknown kind %d", m.where);
+    if ((!m.address && m.len_bytes > 0) || m.len_bytes > SIZE_MAX - (uintptr_t)m.address)
+        return base_error_set(error, PENSTOCK_EINVAL, "memory: no %" PRIu64 " bytes can lie there", m.len_bytes);
+    struct client_region r = { .address = m.address, .len_bytes = m.len_bytes, .known = true };
+    for (size_t i = 0; i < session->regions.n; i++)
+        if (!session->regions.at[i].known) {
+            session->regions.at[i] = r;
+            *region = (uint32_t)i;
+            return 0;
+        }
+    if (session->regions.n >= UINT32_MAX || !base_vec_push(&session->regions, r))
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more region");
+    *region = (uint32_t)(session->regions.n - 1);
+    return 0;
+}
+
+int penstock_unregister(struct penstock_session *session, uint32_t region, struct penstock_error *error)
+{
+    if (region >= session->regions.n || !session->regions.at[region].known)
+        return base_error_set(error, PENSTOCK_EINVAL, "no region %" PRIu32 " is registered", region);
+    struct client_region *r = &session->regions.at[region];
+    if (r->users > 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "region %" PRIu32 ": %zu reads into it are not done", region,
+                              r->users);
+    *r = (struct client_region){ 0 };
+    return 0;
+}
+
+/* ---- operations ---- */
+
+static int can_submit(const struct penstock_session *s, int64_t timeout_ns, struct penstock_error *error)
+{
+    if (s->step == CLIENT_DEAD)
+        return base_error_set(error, PENSTOCK_EDEAD, "the session died earlier: %.400s", s->error.message);
+    if (!s->catalogue)
+        return base_error_set(error, PENSTOCK_EINVAL, "the session has no catalogue yet: wait until it is open");
+    if (timeout_ns < 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "the timeout is negative");
+    return 0;
+}
+
+static void queue(struct penstock_session *s, struct client_op *op)
+{
+    if (op->plan.n_requests == 0)
+        client_op_end(s, op, 0, NULL); /* nothing to read */
+    else if (!s->sending)
+        s->sending = op;
+}
+
+int penstock_submit(struct penstock_session *session, const struct penstock_read *read, penstock_op *op,
+                    struct penstock_error *error)
+{
+    struct penstock_read r;
+    struct penstock_session *s = session;
+    if (!read || !op || !take_sized(&r, read))
+        return base_error_set(error, PENSTOCK_EINVAL, "read: size is not set");
+    int code = can_submit(s, r.timeout_ns, error);
+    if (code)
+        return code;
+    if (r.region >= s->regions.n || !s->regions.at[r.region].known)
+        return base_error_set(error, PENSTOCK_EINVAL, "read: no region %" PRIu32 " is registered", r.region);
+    if (!r.ranges && r.count > 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "read: no ranges are given");
+    struct client_region *region = &s->regions.at[r.region];
+    struct client_plan plan;
+    code = client_plan_make(s->catalogue, r.ranges, r.count, region->address, region->len_bytes, &plan, error);
+    if (code)
+        return code;
+    struct client_op *o = client_op_new(s, CLIENT_OP_READ, or_default(r.timeout_ns, s->reply_timeout_ns), r.user);
+    if (!o) {
+        client_plan_fini(&plan);
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");
+    }
+    o->region = r.region;
+    o->plan = plan;
+    region->users++;
+    *op = o->id;
+    queue(s, o);
+    return 0;
+}
+
+int penstock_submit_digests(struct penstock_session *session, const struct penstock_digests *digests, penstock_op *op,
+                            struct penstock_error *error)
+{
+    struct penstock_digests d;
+    struct penstock_session *s = session;
+    if (!digests || !op || !take_sized(&d, digests))
+        return base_error_set(error, PENSTOCK_EINVAL, "digests: size is not set");
+    int code = can_submit(s, d.timeout_ns, error);
+    if (code)
+        return code;
+    const struct penstock_file *file = penstock_catalogue_file(s->catalogue, d.file);
+    if (!file)
+        return base_error_set(error, PENSTOCK_EINVAL, "digests: the model has no file %" PRIu32, d.file);
+    if (d.first_chunk >= model_digest_chunks(file->len_bytes))
+        return base_error_set(error, PENSTOCK_EINVAL, "digests: %s has no chunk %" PRIu64, file->name, d.first_chunk);
+    if (!d.out || d.max == 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "digests: there is no room for any");
+    struct client_op *o = client_op_new(s, CLIENT_OP_DIGESTS, or_default(d.timeout_ns, s->reply_timeout_ns), d.user);
+    if (!o)
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");
+    o->one_request = (struct client_request){ .file = d.file, .offset_bytes = d.first_chunk };
+    o->plan = (struct client_plan){ .requests = &o->one_request, .n_requests = 1 };
+    o->digests[0].iov_base = d.out;
+    o->digests_max = d.max;
+    *op = o->id;
+    queue(s, o);
+    return 0;
+}
+
+int penstock_cancel(struct penstock_session *session, penstock_op op)
+{
+    static const struct penstock_error canceled = { .code = PENSTOCK_ECANCELED, .message = "canceled" };
+    struct client_op *o = client_op_find(session, op);
+    if (!o || o->done)
+        return PENSTOCK_ENOTFOUND;
+    if (o->kind == CLIENT_OP_OPEN)
+        client_engine_die(session, &canceled); /* there is nothing else that it could do */
+    else
+        client_op_end(session, o, PENSTOCK_ECANCELED, NULL);
+    return 0;
+}
+
+/* ---- the loop ---- */
+
+int penstock_fd(const struct penstock_session *session)
+{
+    return session->epoll;
+}
+
+int64_t penstock_timeout_ns(const struct penstock_session *session)
+{
+    return client_engine_timeout_ns(session);
+}
+
+static int state_of(const struct penstock_session *s)
+{
+    return s->step == CLIENT_DEAD ? s->error.code : 0;
+}
+
+int penstock_poll(struct penstock_session *session, struct penstock_completion *completions, size_t max, size_t *done)
+{
+    struct penstock_session *s = session;
+    client_ops_forget_told(s);
+    client_engine_run(s);
+    *done = 0;
+    while (*done < max && !base_list_empty(&s->done))
+        client_op_tell(s, base_list_entry(s->done.next, struct client_op, node), &completions[(*done)++]);
+    return state_of(s);
+}
+
+const struct penstock_error *penstock_op_error(const struct penstock_session *session, penstock_op op)
+{
+    static const struct penstock_error canceled = { .code = PENSTOCK_ECANCELED, .message = "canceled" };
+    base_list_for_each (node, &session->told) {
+        const struct client_op *o = base_list_entry(node, struct client_op, node);
+        if (o->id != op)
+            continue;
+        if (o->error)
+            return o->error;
+        if (o->code == PENSTOCK_ECANCELED)
+            return &canceled;
+        return o->code == session->error.code ? &session->error : NULL;
+    }
+    return NULL;
+}
+
+/* Until there is something to do. */
+static void sleep_until_due(const struct penstock_session *s)
+{
+    int64_t timeout_ns = client_engine_timeout_ns(s);
+    if (timeout_ns == 0)
+        return;
+    struct pollfd p = { .fd = s->epoll, .events = POLLIN };
+    /* EINTR, like everything else, is a reason to look. */
+    (void)poll(&p, 1, timeout_ns < 0 ? -1 : base_poll_ms(base_deadline_ns(timeout_ns)));
+}
+
+int penstock_wait(struct penstock_session *session, penstock_op op, struct penstock_completion *completion,
+                  struct penstock_error *error)
+{
+    struct penstock_session *s = session;
+    client_ops_forget_told(s);
+    struct client_op *o = client_op_find(s, op);
+    if (!o)
+        return base_error_set(error, PENSTOCK_ENOTFOUND, "no operation %" PRIu64 " is under way or to be polled for",
+                              op);
+    while (!o->done) {
+        client_engine_run(s);
+        if (!o->done)
+            sleep_until_due(s);
+    }
+    int code = o->code;
+    client_op_tell(s, o, completion);
+    if (code && error) {
+        const struct penstock_error *words = penstock_op_error(s, op);
+        if (words)
+            *error = *words;
+        else
+            base_error_set(error, code, "no memory for more words");
+    }
+    return code;
+}
+
+int penstock_read(struct penstock_session *session, const struct penstock_read *read, struct penstock_error *error)
+{
+    penstock_op op;
+    int code = penstock_submit(session, read, &op, error);
+    return code ? code : penstock_wait(session, op, NULL, error);
+}
+
+const char *penstock_version(void)
+{
+    return PENSTOCK_VERSION;
+}

@@ -1,0 +1,212 @@
+/* One session: a non-blocking state machine over one stream. session.c has the public calls, engine.c drives, hello.c
+ * takes it from the dial to the first request, flight.c moves requests and replies, op.c keeps the operations.
+ *
+ * A session belongs to one thread at a time: nothing here is locked. Only catalogues are shared. */
+#ifndef PENSTOCK_CLIENT_SESSION_H
+#define PENSTOCK_CLIENT_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include <penstock/penstock.h>
+#include <penstock/wire.h>
+
+#include "base/list.h"
+#include "base/vec.h"
+#include "client/plan.h"
+#include "net/address.h"
+#include "net/stream.h"
+
+/* A peer parses this many requests ahead of its replies (protocol 2); more would only wait in the socket. */
+#define CLIENT_FLIGHTS_MAX 256u
+#define CLIENT_IN_FLIGHT_BYTES_MAX (UINT64_C(64) << 20)
+/* How far a read may go beyond the next status byte that nobody has seen yet: what comes behind a refusal has landed in
+ * the wrong place, and is moved through a buffer of this size. */
+#define CLIENT_AHEAD_BYTES_MAX (UINT64_C(1) << 20)
+#define CLIENT_IOV_MAX 512
+#define CLIENT_SCRATCH_BYTES (PENSTOCK_DIGESTS_MAX * PENSTOCK_DIGEST_BYTES)
+
+enum client_step {
+    CLIENT_DIALLING, /* connect() is under way */
+    CLIENT_ASKING,   /* the model request goes out, and the reply's length is awaited */
+    CLIENT_BODY,     /* the reply's body comes in */
+    CLIENT_READY,    /* MODE_TCP is sent: requests and replies */
+    CLIENT_DEAD,
+};
+
+/* What the reply to the model request is. */
+enum client_purpose {
+    CLIENT_FOR_MANIFEST,
+    CLIENT_FOR_JOIN,
+    CLIENT_FOR_MODELS, /* penstock_models_get: the session ends with the reply */
+    CLIENT_FOR_WORDS,  /* the same question, to say what a peer has that refused the model */
+};
+
+enum client_op_kind { CLIENT_OP_OPEN, CLIENT_OP_READ, CLIENT_OP_DIGESTS };
+
+/* An operation: on session->ops while it is under way, on session->done until it is polled for, on session->told until
+ * the next poll. */
+struct client_op {
+    struct base_list node;
+    struct client_op *chain; /* of its bucket in session->table; not while told */
+    penstock_op id;
+    void *user;
+    int64_t timeout_ns;
+    enum client_op_kind kind;
+    uint32_t region; /* READ */
+    bool done;
+    int code;
+    uint64_t landed_bytes;
+    struct penstock_error *error;      /* NULL: the words are the session's, or there are none */
+    size_t sent, answered;             /* requests */
+    uint64_t digests_max;              /* DIGESTS */
+    struct iovec digests[2];           /* DIGESTS: what is wanted, and the rest, once their number is known */
+    struct client_plan plan;           /* READ: its requests; DIGESTS: one */
+    struct client_request one_request; /* DIGESTS: the plan's */
+};
+
+/* A request that was sent and is not answered. */
+struct client_flight {
+    struct client_op *op; /* NULL: cancelled; the reply's bytes are dropped */
+    size_t request;       /* of op->plan */
+    uint32_t len_bytes;   /* of the payload; of digests, once their number is known */
+    bool digests;
+    uint64_t chunks_left; /* digests: the file has no more than these */
+};
+
+enum client_phase { CLIENT_STATUS, CLIENT_COUNT, CLIENT_PAYLOAD };
+
+struct client_region {
+    uint8_t *address; /* NULL with users 0 and !known: free */
+    uint64_t len_bytes;
+    size_t users; /* reads under way */
+    bool known;
+};
+
+struct penstock_session {
+    enum client_step step;
+    enum client_purpose purpose;
+    char *peer, *model;
+    int64_t connect_timeout_ns, manifest_timeout_ns, reply_timeout_ns;
+    struct penstock_error error; /* DEAD: of what; FOR_WORDS: of what it will be */
+
+    /* connection */
+    struct net_addresses addresses; /* n 0: the stream was given, and there is no second connection */
+    size_t address;                 /* the one in use */
+    struct net_stream stream;
+    bool has_stream;
+    bool stream_given;
+    int epoll;
+    uint32_t watched;    /* the events that epoll knows of */
+    int64_t progress_ns; /* when a byte last moved, or the step began */
+    bool heard;          /* a reply came after MODE_TCP */
+    bool more;           /* run stopped at its budget: call again at once */
+
+    /* hello */
+    uint8_t head[PENSTOCK_TEXT_HEAD_BYTES];
+    size_t head_bytes;
+    uint8_t *body; /* with MODEL_JSON_PADDING behind it */
+    size_t body_len, body_got, body_cap;
+    struct penstock_catalogue *catalogue;
+    struct penstock_models *models; /* FOR_MODELS: the answer */
+    bool join_refused;              /* FOR_WORDS: a join was refused, in the words of s->error */
+
+    /* operations */
+    struct base_list ops, done, told;
+    struct client_op **table; /* by id, under way and done */
+    size_t table_mask, table_n;
+    penstock_op last_id;
+    penstock_op open_id; /* 0 once it is done */
+    BASE_VEC(struct client_region) regions;
+
+    /* sending */
+    struct client_op *sending; /* the first with unsent requests; NULL: none */
+    uint8_t out[PENSTOCK_MODEL_REQUEST_BYTES_MAX + 1 + CLIENT_FLIGHTS_MAX * PENSTOCK_RANGE_REQUEST_BYTES];
+    size_t out_at, out_end;
+
+    /* flights: a ring, answered in the order sent */
+    struct client_flight flights[CLIENT_FLIGHTS_MAX];
+    uint32_t flight_head, flight_n;
+    uint64_t in_flight_bytes;
+
+    /* the reply under way: of the first flight */
+    enum client_phase phase;
+    uint8_t count[4];
+    size_t count_bytes;
+    uint32_t payload_left;
+    size_t piece, piece_at; /* where its next byte goes */
+
+    uint8_t *scratch; /* CLIENT_SCRATCH_BYTES: dropped bytes */
+    uint8_t *ahead;   /* CLIENT_AHEAD_BYTES_MAX: see flight.c */
+};
+
+static inline struct client_flight *client_flight_at(struct penstock_session *s, uint32_t i)
+{
+    return &s->flights[(s->flight_head + i) % CLIENT_FLIGHTS_MAX];
+}
+
+/* ---- op.c ---- */
+
+/* A new operation, on session->ops. NULL without memory. */
+struct client_op *client_op_new(struct penstock_session *s, enum client_op_kind kind, int64_t timeout_ns, void *user);
+/* The one that was submitted after it; NULL: none. */
+struct client_op *client_op_next(struct penstock_session *s, const struct client_op *op);
+/* Under way or done; NULL: neither. */
+struct client_op *client_op_find(const struct penstock_session *s, penstock_op id);
+/* Completes it: nothing of its memory is touched from now on. words may be NULL. */
+void client_op_end(struct penstock_session *s, struct client_op *op, int code, const struct penstock_error *words);
+/* done -> told. */
+void client_op_tell(struct penstock_session *s, struct client_op *op, struct penstock_completion *completion);
+void client_ops_forget_told(struct penstock_session *s);
+void client_ops_free(struct penstock_session *s);
+
+/* ---- flight.c ---- */
+
+/* Encodes as many requests as may be in flight. */
+void client_flight_fill(struct penstock_session *s);
+/* Takes what the socket has, up to a budget. -EAGAIN (all taken), 0 (budget spent, or a new step), or an error in
+ * *error. */
+int client_flight_receive(struct penstock_session *s, struct penstock_error *error);
+/* Its flights are answered to nobody. */
+void client_flight_drop(struct penstock_session *s, const struct client_op *op);
+
+/* ---- hello.c ---- */
+
+/* From the next address on, of those that the name stands for. */
+PENSTOCK_CHECKED int client_hello_dial(struct penstock_session *s, struct penstock_error *error);
+/* Over the stream that the session has. */
+PENSTOCK_CHECKED int client_hello_ask(struct penstock_session *s, struct penstock_error *error);
+/* One step on, as far as bytes allow: 0 or -EAGAIN, or an error in *error. */
+int client_hello_step(struct penstock_session *s, struct penstock_error *error);
+/* How long a session may be in this step without a byte, and what it waits for. */
+int64_t client_hello_timeout(const struct penstock_session *s, const char **waiting_for);
+/* A step failed with *error. 0: the session goes on (another address, or a connection to find words); else it is to die
+ * of *error. */
+PENSTOCK_CHECKED int client_hello_failed(struct penstock_session *s, struct penstock_error *error);
+
+/* ---- engine.c ---- */
+
+PENSTOCK_CHECKED int client_session_new(const char *peer, const struct penstock_options *options,
+                                        enum client_purpose purpose, const char *model,
+                                        struct penstock_catalogue *catalogue, struct penstock_session **session,
+                                        penstock_op *op, struct penstock_error *error);
+/* The same over a stream that is connected, and which the session owns from then on, whatever happens. */
+PENSTOCK_CHECKED int client_session_on_stream(struct net_stream *stream, const struct penstock_options *options,
+                                              enum client_purpose purpose, const char *model,
+                                              struct penstock_catalogue *catalogue, struct penstock_session **session,
+                                              penstock_op *op, struct penstock_error *error);
+void client_engine_close_stream(struct penstock_session *s);
+PENSTOCK_CHECKED int client_engine_watch(struct penstock_session *s, uint32_t events, struct penstock_error *error);
+/* Writes what is in out. 0 also where the socket is full. */
+PENSTOCK_CHECKED int client_engine_flush(struct penstock_session *s, struct penstock_error *error);
+/* Puts "weight peer NAME: " in front, and dies of it. */
+void client_engine_fail(struct penstock_session *s, struct penstock_error *error);
+/* Everything that can be done now. */
+void client_engine_run(struct penstock_session *s);
+int64_t client_engine_timeout_ns(const struct penstock_session *s);
+/* Drops out of flight and completes everything with *error. */
+void client_engine_die(struct penstock_session *s, const struct penstock_error *error);
+
+#endif
