@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "cmd_wire.h"
 
 /* One row a subcommand, in the order that the help shows. */
 static const struct command {
@@ -9,6 +10,7 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    { "wire", cmd_wire, "turn records of the wire protocol into JSON, and back" },
     { 0 },
 };
 
