@@ -9,6 +9,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <penstock/wire.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -31,7 +33,7 @@ static void warn_about_congestion(int fd, const char *wanted)
 static int open_name(struct peer_listeners *l, const char *name, struct penstock_error *error)
 {
     struct net_addresses addresses;
-    int code = net_resolve(name, PEER_WEIGHTS_PORT, 1, &addresses, error);
+    int code = net_resolve(name, PENSTOCK_PORT_WEIGHTS, 1, &addresses, error);
     if (code)
         return code;
     size_t opened = 0;

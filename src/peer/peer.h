@@ -29,7 +29,6 @@ struct peer_options {
 };
 
 #define PEER_LISTEN_WEIGHTS "127.0.0.1:9910"
-#define PEER_WEIGHTS_PORT 9910
 #define PEER_MAX_CONNECTIONS 4096
 #define PEER_DRAIN_NS (INT64_C(10) * 1000000000)
 #define PEER_CONGESTION "cubic" /* on fast links half the CPU of bbr, and up to twice the speed */

@@ -2,48 +2,23 @@
 
 #include <string.h>
 
+#include <penstock/wire.h>
+
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 
-#define REQUEST_BYTES 20
-#define REQUESTS_MAX 256 /* parsed and unanswered, at most */
-#define LEN_MAX (UINT64_C(1) << 26)
-#define FILE_DIGESTS 0xFFFFFFFEu
-#define FILE_END 0xFFFFFFFFu
-#define DIGESTS_MAX 4096
+static const uint8_t status_err = PENSTOCK_STATUS_ERR;
 
-static const uint8_t status_err = 1;
-
-struct request {
-    uint32_t file;
-    uint64_t offset, len;
-};
-
-static uint64_t take_u64(const uint8_t *at, int bytes)
+static bool acceptable(const struct penstock_range_request *r, const struct peer_model *model)
 {
-    uint64_t v = 0;
-    for (int i = bytes - 1; i >= 0; i--)
-        v = v << 8 | at[i];
-    return v;
-}
-
-static struct request parse(const uint8_t *at)
-{
-    return (struct request){ .file = (uint32_t)take_u64(at, 4),
-                             .offset = take_u64(at + 4, 8),
-                             .len = take_u64(at + 12, 8) };
-}
-
-static bool acceptable(const struct request *r, const struct peer_model *model)
-{
-    return r->file < model->n_files && r->len >= 1 && r->len <= LEN_MAX &&
+    return r->file < model->n_files && r->len >= 1 && r->len <= PENSTOCK_RANGE_BYTES_MAX &&
            base_range_inside(r->offset, r->len, model->files[r->file].len_bytes);
 }
 
 /* [u8 STATUS_OK][u32 n]{[16 bytes]}*n. The header is on this frame: it goes out before the function returns. */
 static int answer_digests(struct peer_transfer *transfer, const struct peer_connection *c, struct peer_model *model,
-                          const struct request *r, bool more, struct penstock_error *error)
+                          const struct penstock_range_request *r, bool more, struct penstock_error *error)
 {
     uint64_t file = r->offset, first = r->len;
     if (c->server->options->no_digests || file >= model->n_files || first >= model->digests.files[file].chunks)
@@ -53,9 +28,11 @@ static int answer_digests(struct peer_transfer *transfer, const struct peer_conn
     uint64_t known = atomic_load(&digests->known), n = known > first ? known - first : 0;
     if (n == 0 && atomic_load(&model->files[file].no_digests))
         return peer_transfer_bytes(transfer, &status_err, 1, error);
-    n = base_min_u64(n, DIGESTS_MAX);
-    const uint8_t head[5] = { 0, (uint8_t)n, (uint8_t)(n >> 8), 0, 0 };
-    int code = peer_transfer_bytes(transfer, head, sizeof head, error);
+    n = base_min_u64(n, PENSTOCK_DIGESTS_MAX);
+    const struct penstock_digests_head head = { .status = PENSTOCK_STATUS_OK, .n = (uint32_t)n };
+    struct penstock_wire_fault fault;
+    uint8_t bytes[PENSTOCK_DIGESTS_HEAD_BYTES_MAX];
+    int code = peer_transfer_bytes(transfer, bytes, penstock_digests_head_encode(&head, bytes, &fault), error);
     if (code == 0 && n > 0)
         code = peer_transfer_bytes(transfer, digests->at[first], (size_t)n * PENSTOCK_DIGEST_BYTES, error);
     return code ? code : peer_transfer_flush(transfer, more, error);
@@ -66,12 +43,16 @@ static int answer(struct peer_transfer *transfer, const struct peer_connection *
                   const uint8_t *raw, size_t n, struct penstock_error *error)
 {
     for (size_t i = 0; i < n; i++) {
-        struct request r = parse(raw + i * REQUEST_BYTES);
+        struct penstock_range_request r;
+        struct penstock_wire_fault fault;
+        size_t consumed;
+        (void)!penstock_range_request_decode(raw + i * PENSTOCK_RANGE_REQUEST_BYTES, PENSTOCK_RANGE_REQUEST_BYTES, &r,
+                                             &consumed, &fault); /* whole ones always decode */
         bool more = i + 1 < n;
         int code;
-        if (r.file == FILE_END)
+        if (r.file == PENSTOCK_FILE_END)
             return (code = peer_transfer_flush(transfer, false, error)) ? code : 1;
-        if (r.file == FILE_DIGESTS)
+        if (r.file == PENSTOCK_FILE_DIGESTS)
             code = answer_digests(transfer, c, model, &r, more, error);
         else if (acceptable(&r, model))
             code = peer_transfer_range(transfer, &model->files[r.file], r.offset, r.len, more, error);
@@ -98,7 +79,7 @@ static enum peer_end broken(struct peer_connection *c, const struct peer_model *
 
 enum peer_end peer_requests_serve(struct peer_connection *c, struct peer_model *model)
 {
-    uint8_t raw[REQUESTS_MAX * REQUEST_BYTES];
+    uint8_t raw[PENSTOCK_UNANSWERED_MAX * PENSTOCK_RANGE_REQUEST_BYTES];
     size_t have = 0;
     struct peer_transfer transfer;
     struct penstock_error error;
@@ -114,13 +95,13 @@ enum peer_end peer_requests_serve(struct peer_connection *c, struct peer_model *
         if (got == 0)
             return PEER_END_CLOSE;
         have += got;
-        size_t n = have / REQUEST_BYTES;
+        size_t n = have / PENSTOCK_RANGE_REQUEST_BYTES;
         int code = answer(&transfer, c, model, raw, n, &error);
         if (code < 0)
             return broken(c, model, &error);
         if (code > 0)
             return PEER_END_LINGER;
-        have -= n * REQUEST_BYTES;
-        memmove(raw, raw + n * REQUEST_BYTES, have);
+        have -= n * PENSTOCK_RANGE_REQUEST_BYTES;
+        memmove(raw, raw + n * PENSTOCK_RANGE_REQUEST_BYTES, have);
     }
 }

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/error.h"
+#include <penstock/wire.h>
 
-#define MANIFEST_MAX_BYTES (UINT64_C(256) << 20) /* the reader's bound */
+#include "base/error.h"
 
 static int map_file(struct peer_file *file, const struct model_opened *opened, const char *name,
                     struct penstock_error *error)
@@ -46,19 +46,17 @@ static int map_files(struct peer_model *model, struct penstock_error *error)
 /* The manifest is written once a version, and goes out as it is. */
 static int frame_manifest(struct peer_model *model, struct penstock_error *error)
 {
-    static const uint8_t no_length[4];
+    static const uint8_t no_length[PENSTOCK_TEXT_HEAD_BYTES];
     base_buf_append(&model->reply, no_length, sizeof no_length);
     int code = model_manifest_write(&model->staged.manifest, &model->reply, error);
     if (code)
         return code;
     if (model->reply.failed)
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the manifest");
-    uint64_t len = model->reply.n - sizeof no_length;
-    if (len > MANIFEST_MAX_BYTES)
-        return base_error_set(error, PENSTOCK_ELIMIT, "its manifest has %llu bytes, and clients take 256 MiB",
-                              (unsigned long long)len);
-    for (int i = 0; i < 4; i++)
-        model->reply.at[i] = (uint8_t)(len >> 8 * i);
+    size_t len = model->reply.n - sizeof no_length;
+    struct penstock_wire_fault fault;
+    if (penstock_text_head_encode(PENSTOCK_TEXT_WEIGHT_MANIFEST, len, model->reply.at, &fault) == 0)
+        return base_error_set(error, PENSTOCK_ELIMIT, "its manifest has %zu bytes, and clients take 256 MiB", len);
     return 0;
 }
 

@@ -2,9 +2,11 @@
 
 #include <errno.h>
 
+#include <penstock/wire.h>
+
 #include "base/error.h"
 
-static const uint8_t status_ok = 0;
+static const uint8_t status_ok = PENSTOCK_STATUS_OK;
 
 void peer_transfer_init(struct peer_transfer *transfer, struct net_stream *stream)
 {

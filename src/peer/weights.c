@@ -4,16 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <penstock/wire.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "requests.h"
 #include "thread.h"
 #include "json/write.h"
-
-#define MODEL_REQUEST_MAX 8192
-#define MODE_TCP 0
-#define MODE_VERBS 1
 
 /* The whole of len bytes, the first of which may take first_ns. *got 0: the client had closed before it. */
 static int read_message(struct peer_connection *c, void *to, size_t len, int64_t first_ns, size_t *got,
@@ -36,13 +34,23 @@ static enum peer_end ended(struct peer_connection *c, const char *where, bool in
     return error->code == PENSTOCK_ECLOSED && !draining ? PEER_END_CLOSE : PEER_END_LINGER;
 }
 
-/* Bytes of ours, as [u32 len][len bytes]. */
+static int from_wire(const struct penstock_wire_fault *fault, struct penstock_error *error)
+{
+    char words[256];
+    penstock_wire_fault_format(fault, words, sizeof words);
+    return base_error_set(error, PENSTOCK_EPROTO, "%s", words);
+}
+
+/* An answer to a request that begins with penstock:. */
 static int send_json(struct peer_connection *c, const struct base_buf *json, struct penstock_error *error)
 {
-    uint8_t len[4];
-    for (int i = 0; i < 4; i++)
-        len[i] = (uint8_t)(json->n >> 8 * i);
-    int code = net_stream_write_all(&c->stream, len, sizeof len, c->server->deadlines.message_ns, error);
+    uint8_t head[PENSTOCK_TEXT_HEAD_BYTES];
+    struct penstock_wire_fault fault;
+    if (json->failed)
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for an answer");
+    if (penstock_text_head_encode(PENSTOCK_TEXT_MODELS_REPLY, json->n, head, &fault) == 0)
+        return from_wire(&fault, error);
+    int code = net_stream_write_all(&c->stream, head, sizeof head, c->server->deadlines.message_ns, error);
     return code ? code : net_stream_write_all(&c->stream, json->at, json->n, c->server->deadlines.message_ns, error);
 }
 
@@ -56,46 +64,57 @@ static void send_refusal(struct peer_connection *c, const char *words)
     json_write_key_text(&w, "error", words);
     json_write_object_end(&w);
     struct penstock_error error;
-    if (json.failed || send_json(c, &json, &error))
+    if (send_json(c, &json, &error))
         base_log_debug("client %s: could not be told why it is refused", c->client);
     base_buf_fini(&json);
 }
 
-/* The model request as a string, the caller's to free. */
-static int read_request(struct peer_connection *c, char **out, size_t *got, struct penstock_error *error)
+/* A model request as it came, the caller's to free. */
+struct request {
+    uint8_t *bytes;
+    struct penstock_model_request decoded; /* in bytes */
+};
+
+/* *got 0: the client closed before it said anything. */
+static int read_request(struct peer_connection *c, struct request *out, size_t *got, struct penstock_error *error)
 {
     uint8_t prefix[4];
+    size_t consumed;
+    struct penstock_wire_fault fault;
     int code = read_message(c, prefix, sizeof prefix, c->server->deadlines.first_byte_ns, got, error);
     if (code)
         return code;
-    uint32_t len =
-        (uint32_t)prefix[0] | (uint32_t)prefix[1] << 8 | (uint32_t)prefix[2] << 16 | (uint32_t)prefix[3] << 24;
-    if (len == 0 || len > MODEL_REQUEST_MAX)
-        return base_error_set(error, PENSTOCK_EPROTO, "implausible model request length: %u", len);
-    char *request = malloc((size_t)len + 1);
-    if (!request)
+    /* The length is judged before anything is allocated; what is missing is the text. */
+    if (penstock_model_request_decode(prefix, sizeof prefix, &out->decoded, &consumed, &fault) != PENSTOCK_DECODE_MORE)
+        return from_wire(&fault, error);
+    size_t need = fault.need;
+    out->bytes = malloc(need);
+    if (!out->bytes)
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for a request");
-    code = net_stream_read_all(&c->stream, request, len, c->server->deadlines.message_ns, NULL, error);
-    request[len] = 0;
-    if (code == 0 && memchr(request, 0, len))
-        code = base_error_set(error, PENSTOCK_EPROTO, "the model request has a NUL byte in it");
+    memcpy(out->bytes, prefix, sizeof prefix);
+    code = net_stream_read_all(&c->stream, out->bytes + sizeof prefix, need - sizeof prefix,
+                               c->server->deadlines.message_ns, NULL, error);
+    if (code == 0 &&
+        penstock_model_request_decode(out->bytes, need, &out->decoded, &consumed, &fault) != PENSTOCK_DECODE_OK)
+        code = from_wire(&fault, error);
     if (code)
-        free(request);
-    else
-        *out = request;
+        free(out->bytes);
     return code;
 }
 
 /* ---- what follows a model request ---- */
 
-static int get_model(struct peer_connection *c, const char *request, struct peer_model **model,
+static int get_model(struct peer_connection *c, const struct penstock_model_ask *ask, struct peer_model **model,
                      struct penstock_error *error)
 {
-    int code = peer_models_get(&c->server->models, request, model, error);
-    if (code) {
-        peer_connection_complain(c, "refused: %s", error->message);
+    if (memchr(ask->model, 0, ask->model_bytes))
+        return base_error_set(error, PENSTOCK_EINVAL, "a model's name has no NUL byte in it");
+    char *name = strndup(ask->model, ask->model_bytes);
+    int code = name ? peer_models_get(&c->server->models, name, model, error)
+                    : base_error_set(error, PENSTOCK_ENOMEM, "no memory for a request");
+    free(name);
+    if (code)
         return code;
-    }
     pthread_mutex_lock(&c->server->lock);
     c->model = *model;
     pthread_mutex_unlock(&c->server->lock);
@@ -110,26 +129,21 @@ static int send_manifest(struct peer_connection *c, const struct peer_model *mod
     return net_stream_write_all(&c->stream, model->reply.at, model->reply.n, c->server->deadlines.message_ns, error);
 }
 
-static int refuse_join(struct peer_connection *c, const char *words)
+static int refuse(struct peer_connection *c, const char *words)
 {
-    peer_connection_complain(c, "join refused: %s", words);
+    peer_connection_complain(c, "refused: %s", words);
     send_refusal(c, words);
     return PENSTOCK_EREFUSED;
 }
 
-/* "VERSION MODEL" (protocol 2.5). */
-static int join(struct peer_connection *c, char *arguments, struct peer_model **model)
+static int join(struct peer_connection *c, const struct penstock_model_ask *ask, struct peer_model **model)
 {
-    char *space = strchr(arguments, ' ');
-    if (!space || space == arguments || !space[1])
-        return refuse_join(c, "penstock:join takes a version and a model");
-    *space = 0;
     struct penstock_error error;
-    if (get_model(c, space + 1, model, &error))
-        return refuse_join(c, error.message);
+    if (get_model(c, ask, model, &error))
+        return refuse(c, error.message);
     const char *version = (*model)->staged.manifest.model_version;
-    if (!version || strcmp(version, arguments) != 0)
-        return refuse_join(c, "the model has another version by now: fetch its manifest again");
+    if (!version || strlen(version) != ask->version_bytes || memcmp(version, ask->version, ask->version_bytes) != 0)
+        return refuse(c, "the model has another version by now: fetch its manifest again");
 
     struct base_buf json = { 0 };
     struct json_writer w = { .buf = &json };
@@ -137,7 +151,7 @@ static int join(struct peer_connection *c, char *arguments, struct peer_model **
     json_write_key_u64(&w, "version", 1);
     json_write_key_text(&w, "model_version", version);
     json_write_object_end(&w);
-    int code = json.failed ? base_error_set(&error, PENSTOCK_ENOMEM, "no memory") : send_json(c, &json, &error);
+    int code = send_json(c, &json, &error);
     base_buf_fini(&json);
     if (code)
         (void)ended(c, "while it joins a model", false, &error);
@@ -157,33 +171,39 @@ static void list_models(struct peer_connection *c)
 }
 
 /* True: the connection goes on with the mode byte. */
-static bool answer_request(struct peer_connection *c, char *request, struct peer_model **model)
+static bool answer_request(struct peer_connection *c, const struct penstock_model_request *request,
+                           struct peer_model **model)
 {
-    static const char join_word[] = "penstock:join ";
+    struct penstock_model_ask ask;
+    struct penstock_wire_fault fault;
     struct penstock_error error;
 
-    if (strcmp(request, "penstock:models") == 0) {
+    switch (penstock_model_ask_parse(request, &ask, &fault)) {
+    case PENSTOCK_ASK_MODELS:
         list_models(c);
         return false;
-    }
-    if (strncmp(request, join_word, sizeof join_word - 1) == 0)
-        return join(c, request + sizeof join_word - 1, model) == 0;
-    if (strncmp(request, "penstock:", 9) == 0) {
-        peer_connection_complain(c, "refused: unknown request %.60s: a newer client?", request);
-        send_refusal(c, "this peer does not know the request");
+    case PENSTOCK_ASK_JOIN:
+        return join(c, &ask, model) == 0;
+    case PENSTOCK_ASK_MODEL:
+        if (get_model(c, &ask, model, &error)) {
+            peer_connection_complain(c, "refused: %s", error.message); /* which no client of this request can read */
+            return false;
+        }
+        if (send_manifest(c, *model, &error) == 0)
+            return true;
+        (void)ended(c, "while the manifest is sent", false, &error);
+        return false;
+    case PENSTOCK_ASK_UNKNOWN:
+    default:
+        (void)from_wire(&fault, &error);
+        (void)refuse(c, error.message);
         return false;
     }
-    if (get_model(c, request, model, &error))
-        return false;
-    if (send_manifest(c, *model, &error) == 0)
-        return true;
-    (void)ended(c, "while the manifest is sent", false, &error);
-    return false;
 }
 
 struct answering {
     struct peer_connection *connection;
-    char *request;
+    const struct penstock_model_request *request;
     struct peer_model **model;
     bool go_on;
 };
@@ -197,7 +217,8 @@ static void *answering(void *argument)
 
 /* On a thread of its own that is waited for. Staging wants more stack than a connection has; and the kernel keeps 32
  * KiB for each thread that has sent a few bytes once: thousands that idle are better off never having done so. */
-static bool answer_aside(struct peer_connection *c, char *request, struct peer_model **model)
+static bool answer_aside(struct peer_connection *c, const struct penstock_model_request *request,
+                         struct peer_model **model)
 {
     struct answering a = { .connection = c, .request = request, .model = model };
     int failed = peer_thread_run_large(answering, &a);
@@ -213,13 +234,13 @@ static enum peer_end take_mode(struct peer_connection *c, struct peer_model *mod
     struct penstock_error error;
     if (read_message(c, &mode, 1, c->server->deadlines.mode_ns, &got, &error))
         return ended(c, "before the transport byte", false, &error); /* a client that wanted the manifest alone */
-    if (mode == MODE_TCP) {
+    if (mode == PENSTOCK_MODE_TCP) {
         /* Waited for here, above the batch's arrays: a connection that only ever idles touches less of its stack. */
         if (peer_connection_wait(c, BASE_NEVER, &error))
             return ended(c, "before its first request", false, &error);
         return peer_requests_serve(c, model);
     }
-    if (mode == MODE_VERBS)
+    if (mode == PENSTOCK_MODE_VERBS)
         peer_connection_complain(c, "closed: this build serves weights over TCP only; the client asked for RDMA");
     else
         peer_connection_complain(c, "closed: unknown transport byte %u", mode);
@@ -228,19 +249,19 @@ static enum peer_end take_mode(struct peer_connection *c, struct peer_model *mod
 
 enum peer_end peer_weights_serve(struct peer_connection *c, struct peer_model **model)
 {
-    char *request;
+    struct request request;
     size_t got;
     struct penstock_error error;
     if (read_request(c, &request, &got, &error))
         return ended(c, "while it sends a model request", got > 0, &error);
-    bool go_on = answer_aside(c, request, model);
-    free(request);
+    bool go_on = answer_aside(c, &request.decoded, model);
+    free(request.bytes);
     return go_on ? take_mode(c, *model) : PEER_END_LINGER;
 }
 
 enum peer_end peer_weights_refuse(struct peer_connection *c)
 {
-    char *request;
+    struct request request;
     size_t got;
     struct penstock_error error;
     char words[160];
@@ -249,8 +270,10 @@ enum peer_end peer_weights_refuse(struct peer_connection *c)
     peer_connection_complain(c, "refused: %s (--max-connections)", words);
     if (read_request(c, &request, &got, &error))
         return ended(c, "while it sends a model request", false, &error);
-    if (strncmp(request, "penstock:", 9) == 0)
+    struct penstock_model_ask ask;
+    struct penstock_wire_fault fault;
+    if (penstock_model_ask_parse(&request.decoded, &ask, &fault) != PENSTOCK_ASK_MODEL)
         send_refusal(c, words);
-    free(request);
+    free(request.bytes);
     return PEER_END_LINGER;
 }
