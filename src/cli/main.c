@@ -10,6 +10,8 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    { "ls", cmd_ls, "list a peer's models, or a model's tensors" },
+    { "pull", cmd_pull, "fetch a model from a peer" },
     { "wire", cmd_wire, "turn records of the wire protocol into JSON, and back" },
     { 0 },
 };
