@@ -63,7 +63,7 @@ struct penstock_tensor {
 /* A shard or another file of the model. The name is relative to the model's directory and lives as long as the
  * catalogue. */
 struct penstock_file {
-    const char *name;
+    const char *name; /* NULL: one that this side does not accept; it keeps its number, and cannot be read */
     uint64_t len_bytes;
 };
 
@@ -146,12 +146,15 @@ struct penstock_read {
     const struct penstock_range *ranges; /* copied; empty ranges are fine */
     uint64_t count;
     uint32_t region;
-    int64_t timeout_ns; /* without a byte of progress; 0: the session's reply_timeout_ns */
+    int64_t timeout_ns; /* without a byte of progress while it is the first of those sent; 0: the session's
+                           reply_timeout_ns. Over TCP replies come in order: the connection, and all that waits for
+                           it, dies with ETIMEOUT */
     void *user;         /* comes back with the completion */
 };
 
 /* Starts a read: one piece of work, one completion. Ranges are read in whatever order is fastest; ranges that touch in
- * the file travel as one. May be called before the session is connected only if it has a catalogue. */
+ * the file travel as one. They may overlap in the file; in memory, no two ranges of reads under way may, in one read or
+ * in several. Nothing is sent before the next poll or wait. May be called before the session is connected only if it has a catalogue. */
 PENSTOCK_API PENSTOCK_CHECKED int penstock_submit(struct penstock_session *session, const struct penstock_read *read,
                                                   penstock_op *op, struct penstock_error *error);
 

@@ -11,7 +11,7 @@ static int check(const struct penstock_catalogue *catalogue, const struct pensto
                  uint64_t region_bytes, struct penstock_error *error)
 {
     const struct penstock_file *file = penstock_catalogue_file(catalogue, r->file);
-    if (!file)
+    if (!file || !file->name)
         return base_error_set(error, PENSTOCK_EINVAL, "range %zu: the model has no file %" PRIu32, i, r->file);
     if (!base_range_inside(r->offset_bytes, r->len_bytes, file->len_bytes))
         return base_error_set(error, PENSTOCK_EINVAL,

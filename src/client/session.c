@@ -321,7 +321,7 @@ int penstock_submit_digests(struct penstock_session *session, const struct penst
     if (code)
         return code;
     const struct penstock_file *file = penstock_catalogue_file(s->catalogue, d.file);
-    if (!file)
+    if (!file || !file->name)
         return base_error_set(error, PENSTOCK_EINVAL, "digests: the model has no file %" PRIu32, d.file);
     if (d.first_chunk >= model_digest_chunks(file->len_bytes))
         return base_error_set(error, PENSTOCK_EINVAL, "digests: %s has no chunk %" PRIu64, file->name, d.first_chunk);
