@@ -32,7 +32,7 @@ struct model_staged {
     char *name;      /* "org/name" of a Hugging Face cache directory, else the final component */
     struct model_manifest manifest;
     BASE_VEC(struct model_opened) opened; /* shards first, then files, as in penstock_range.file */
-    bool opened_ok;
+    uint64_t listing;                     /* a hash over the names in the directory, as far as they matter */
 };
 
 /* Opens and checks everything. Errors name the file and, inside one, the tensor and field. On failure *out is empty and
