@@ -1,0 +1,110 @@
+"""libpenstock through ctypes: include/penstock/penstock.h, declaration by declaration."""
+
+import ctypes as c
+
+OK, EINVAL, ENOTFOUND, EREFUSED, ECANCELED, EUNSUPPORTED = 0, -101, -104, -105, -106, -107
+EUNREACHABLE, ECLOSED, ETIMEOUT, ESTALE, EDEAD = -201, -202, -204, -206, -301
+
+
+class Error(c.Structure):
+    _fields_ = [("code", c.c_int), ("sys_errno", c.c_int), ("wc_status", c.c_int), ("message", c.c_char * 500)]
+
+
+class Sized(c.Structure):
+    """A struct that begins with its own size."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self.size = c.sizeof(self)
+
+
+class Options(Sized):
+    _fields_ = [("size", c.c_size_t), ("transport", c.c_int), ("connect_timeout_ns", c.c_int64),
+                ("manifest_timeout_ns", c.c_int64), ("reply_timeout_ns", c.c_int64)]
+
+
+class Memory(Sized):
+    _fields_ = [("size", c.c_size_t), ("address", c.c_void_p), ("len_bytes", c.c_uint64), ("where", c.c_int),
+                ("dmabuf_fd", c.c_int), ("offset_bytes", c.c_uint64)]
+
+
+class Tensor(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("dtype", c.c_char_p), ("shape", c.POINTER(c.c_uint64)), ("rank", c.c_uint64),
+                ("len_bytes", c.c_uint64), ("offset_bytes", c.c_uint64), ("shard", c.c_uint32), ("extra", c.c_uint32)]
+
+
+class File(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("len_bytes", c.c_uint64)]
+
+
+class Range(c.Structure):
+    _fields_ = [("offset_bytes", c.c_uint64), ("len_bytes", c.c_uint64), ("dst_bytes", c.c_uint64),
+                ("file", c.c_uint32)]
+
+
+class Read(Sized):
+    _fields_ = [("size", c.c_size_t), ("ranges", c.POINTER(Range)), ("count", c.c_uint64), ("region", c.c_uint32),
+                ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
+class Digests(Sized):
+    _fields_ = [("size", c.c_size_t), ("out", c.c_void_p), ("first_chunk", c.c_uint64), ("max", c.c_uint64),
+                ("file", c.c_uint32), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
+class Completion(c.Structure):
+    _fields_ = [("op", c.c_uint64), ("user", c.c_void_p), ("code", c.c_int), ("landed_bytes", c.c_uint64)]
+
+
+class Model(c.Structure):
+    _fields_ = [("id", c.c_char_p), ("version", c.c_char_p), ("shards", c.c_uint64), ("tensors", c.c_uint64),
+                ("files", c.c_uint64), ("bytes", c.c_uint64)]
+
+
+P, STR, ERR, OP = c.c_void_p, c.c_char_p, c.POINTER(Error), c.c_uint64
+
+FUNCTIONS = {
+    "penstock_error_class": (c.c_int, [c.c_int]),
+    "penstock_error_name": (STR, [c.c_int]),
+    "penstock_version": (STR, []),
+    "penstock_catalogue_ref": (None, [P]),
+    "penstock_catalogue_unref": (None, [P]),
+    "penstock_catalogue_model_id": (STR, [P]),
+    "penstock_catalogue_version": (STR, [P]),
+    "penstock_catalogue_tensors": (c.c_size_t, [P]),
+    "penstock_catalogue_shards": (c.c_size_t, [P]),
+    "penstock_catalogue_files": (c.c_size_t, [P]),
+    "penstock_catalogue_skipped": (c.c_size_t, [P]),
+    "penstock_catalogue_tensor": (c.POINTER(Tensor), [P, c.c_size_t]),
+    "penstock_catalogue_file": (c.POINTER(File), [P, c.c_size_t]),
+    "penstock_catalogue_find": (c.POINTER(Tensor), [P, STR]),
+    "penstock_tensor_slice": (c.c_int, [c.POINTER(Tensor), c.c_size_t, c.c_uint64, c.c_uint64, c.c_uint64,
+                                        c.POINTER(Range), c.c_size_t, c.POINTER(c.c_size_t), ERR]),
+    "penstock_weights_start": (c.c_int, [STR, STR, P, c.POINTER(Options), c.POINTER(P), c.POINTER(OP), ERR]),
+    "penstock_weights_open": (c.c_int, [STR, STR, P, c.POINTER(Options), c.POINTER(P), ERR]),
+    "penstock_session_catalogue": (P, [P]),
+    "penstock_session_free": (None, [P]),
+    "penstock_register": (c.c_int, [P, c.POINTER(Memory), c.POINTER(c.c_uint32), ERR]),
+    "penstock_unregister": (c.c_int, [P, c.c_uint32, ERR]),
+    "penstock_submit": (c.c_int, [P, c.POINTER(Read), c.POINTER(OP), ERR]),
+    "penstock_submit_digests": (c.c_int, [P, c.POINTER(Digests), c.POINTER(OP), ERR]),
+    "penstock_cancel": (c.c_int, [P, OP]),
+    "penstock_fd": (c.c_int, [P]),
+    "penstock_timeout_ns": (c.c_int64, [P]),
+    "penstock_poll": (c.c_int, [P, c.POINTER(Completion), c.c_size_t, c.POINTER(c.c_size_t)]),
+    "penstock_op_error": (ERR, [P, OP]),
+    "penstock_wait": (c.c_int, [P, OP, c.POINTER(Completion), ERR]),
+    "penstock_read": (c.c_int, [P, c.POINTER(Read), ERR]),
+    "penstock_models_get": (c.c_int, [STR, c.POINTER(Options), c.POINTER(P), ERR]),
+    "penstock_models_count": (c.c_size_t, [P]),
+    "penstock_models_at": (c.POINTER(Model), [P, c.c_size_t]),
+    "penstock_models_free": (None, [P]),
+}
+
+
+def load(path):
+    lib = c.CDLL(path)
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    return lib
