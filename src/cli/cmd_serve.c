@@ -1,5 +1,3 @@
-#include "cmd_serve.h"
-
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>

@@ -12,6 +12,7 @@ static const struct command {
 } commands[] = {
     { "ls", cmd_ls, "list a peer's models, or a model's tensors" },
     { "pull", cmd_pull, "fetch a model from a peer" },
+    { "serve", cmd_serve, "serve models to whoever may connect" },
     { "wire", cmd_wire, "turn records of the wire protocol into JSON, and back" },
     { 0 },
 };
