@@ -81,6 +81,14 @@ static uint64_t hash_file(struct job *job, size_t i, uint8_t *scratch)
     return hashed;
 }
 
+static bool complete(const struct peer_model *model)
+{
+    for (size_t i = 0; i < model->n_files; i++)
+        if (atomic_load(&model->digests.files[i].known) < model->digests.files[i].chunks)
+            return false;
+    return true;
+}
+
 static void hash_model(struct peer_worker *worker, struct peer_model *model)
 {
     struct job job = {
@@ -100,7 +108,7 @@ static void hash_model(struct peer_worker *worker, struct peer_model *model)
     free(scratch);
     if (hashed > 0)
         save(&job);
-    if (!stopped(&job))
+    if (complete(model))
         base_log_info("%s: digests of %" PRIu64 " chunks, %" PRIu64 " of them kept from before, in %.3f s", model->id,
                       loaded + hashed, loaded, (double)(base_now_ns() - began_ns) / 1e9);
 }
