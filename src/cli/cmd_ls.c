@@ -107,9 +107,13 @@ static void shape_text(const struct penstock_tensor *tensor, struct base_buf *ou
 
 static void files_json(const struct penstock_catalogue *catalogue, size_t begin, size_t end)
 {
+    const char *comma = "";
     for (size_t i = begin; i < end; i++) {
         const struct penstock_file *file = penstock_catalogue_file(catalogue, i);
-        fputs(i > begin ? ",{\"name\":" : "{\"name\":", stdout);
+        if (!file->name)
+            continue;
+        printf("%s{\"name\":", comma);
+        comma = ",";
         cli_print_json(stdout, file->name);
         print_number("bytes", file->len_bytes);
         putchar('}');

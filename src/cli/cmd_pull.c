@@ -149,15 +149,14 @@ static int finish(const struct pull_options *options, int rc, const struct pull_
                   const struct penstock_error *error)
 {
     if (rc == PENSTOCK_ECANCELED) {
-        fputs("penstock: interrupted; run the same command again to go on\n", stderr);
+        fprintf(stderr, "penstock: interrupted%s\n", result->resumable ? "; run the same command again to resume" : "");
         return CLI_INTERRUPTED;
     }
     if (rc < 0) {
         fputs("penstock: ", stderr);
         cli_print_escaped(stderr, error->message);
         fputc('\n', stderr);
-        if (penstock_error_class(rc) == PENSTOCK_LOST_CONNECTION && rc != PENSTOCK_EDENIED &&
-            rc != PENSTOCK_EUNREACHABLE)
+        if (result->resumable)
             fputs("penstock: run the same command again to resume\n", stderr);
         return CLI_FAILED;
     }

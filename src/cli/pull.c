@@ -306,13 +306,15 @@ static void report(const struct pull *pull, uint64_t resumed, struct pull_result
     snprintf(result->version, sizeof result->version, "%s", version_of(pull));
 }
 
-static void pull_fini(struct pull *pull, bool whole)
+/* whole: all is done. Returns whether something is left to resume. */
+static bool pull_fini(struct pull *pull, bool whole)
 {
     bool nothing = pull->journal.fd >= 0 && pull->queue.chunks && in_place(pull) == 0 && pull->fetched_bytes == 0;
     /* An empty beginning is not worth resuming, and may hold gigabytes of the disk. */
-    if (pull->journal.fd >= 0 && (whole || nothing))
+    bool left = pull->journal.fd >= 0 && !whole && !nothing;
+    if (pull->journal.fd >= 0 && !left)
         pull_target_clean(&pull->target);
-    pull_journal_close(pull->target.dir_fd, &pull->journal, whole || nothing);
+    pull_journal_close(pull->target.dir_fd, &pull->journal, !left);
     for (size_t i = 0; pull->places && i < pull->plan.files.n; i++) {
         if (pull->places[i].temp >= 0)
             close(pull->places[i].temp);
@@ -328,6 +330,7 @@ static void pull_fini(struct pull *pull, bool whole)
     pthread_mutex_destroy(&pull->lock);
     if (pull->over_fd >= 0)
         close(pull->over_fd);
+    return left;
 }
 
 static int make_plan(struct pull *pull, const char *name, struct progress *progress, struct penstock_error *error)
@@ -340,13 +343,22 @@ static int make_plan(struct pull *pull, const char *name, struct progress *progr
         return rc;
     if (pull->plan.skipped > 0)
         progress_say(progress, "left out %zu files whose names are not acceptable", pull->plan.skipped);
+    return 0;
+}
+
+/* What a pull remembers grows with the model: a size that the disk cannot have is refused first. */
+static int make_room(struct pull *pull, struct penstock_error *error)
+{
+    int rc = pull_target_capacity(&pull->target, pull->plan.bytes, error);
+    if (rc < 0)
+        return rc;
     pull->places = malloc((pull->plan.files.n + 1) * sizeof *pull->places);
     if (!pull->places)
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the list of files");
     for (size_t i = 0; i < pull->plan.files.n; i++)
         pull->places[i] = (struct pull_place){ -1, -1 };
     /* Digests are of whole files' chunks: a choice of tensors has none. */
-    bool verify = options->verify && options->n_globs == 0;
+    bool verify = pull->options->verify && pull->options->n_globs == 0;
     return pull_queue_init(&pull->queue, &pull->plan, verify, penstock_catalogue_version(pull->catalogue) != NULL,
                            error);
 }
@@ -372,6 +384,8 @@ static int pull_once(const struct pull_options *options, int signal_fd, struct p
     if (rc == 0)
         rc = pull_target_open(dir, &pull.target, error);
     if (rc == 0)
+        rc = make_room(&pull, error);
+    if (rc == 0)
         rc = settle(&pull, progress, error);
     if (rc == 0) {
         resumed = in_place(&pull) + pull.queue.bytes[PULL_CHECK];
@@ -389,7 +403,7 @@ static int pull_once(const struct pull_options *options, int signal_fd, struct p
         snprintf(result->where, sizeof result->where, "%s%s%s", dir, *name ? "/" : "", name);
     }
     penstock_session_free(session);
-    pull_fini(&pull, rc == 0);
+    result->resumable = pull_fini(&pull, rc == 0);
     return rc;
 }
 

@@ -66,6 +66,7 @@ struct pull_result {
     uint64_t bytes, fetched_bytes, resumed_bytes, files;
     double seconds;
     bool verified, no_digests;
+    bool resumable; /* it failed, and what landed is kept */
     unsigned connections;
     uint64_t damaged;
     char model[256], version[160], where[4096];

@@ -476,7 +476,11 @@ void *pull_land(void *arg)
     land.local = rc < 0;
     for (int failures = 0; rc == 0;) {
         land.landed = 0;
-        rc = connected(&land, &error);
+        struct penstock_error again = { 0 };
+        rc = connected(&land, &again);
+        /* Of a peer that is gone, what it died of is worth more than that nobody listens there now. */
+        if (rc < 0 && (failures == 0 || rc != PENSTOCK_EUNREACHABLE))
+            error = again;
         if (rc == 0) {
             pthread_mutex_lock(&land.pull->lock);
             land.pull->joined += failures == 0;

@@ -133,6 +133,10 @@ static int judge_names(const struct penstock_catalogue *catalogue, size_t total,
     int rc = 0;
     for (size_t i = 0; i < total && rc == 0; i++) {
         const char *name = penstock_catalogue_file(catalogue, i)->name;
+        if (!name) { /* the catalogue has refused it, and counted it as skipped */
+            refused[i] = true;
+            continue;
+        }
         const char *fault = pull_name_fault(name, i < shards);
         refused[i] = fault != NULL;
         if (!fault)
@@ -162,7 +166,7 @@ int pull_plan_model(const struct penstock_catalogue *catalogue, struct pull_plan
     for (size_t i = 0; i < total && rc == 0; i++) {
         const struct penstock_file *file = penstock_catalogue_file(catalogue, i);
         if (refused[i])
-            plan->skipped++;
+            plan->skipped += file->name != NULL;
         else
             rc = pull_plan_add(plan, file->name, file->len_bytes, 0, (uint32_t)i, error);
     }

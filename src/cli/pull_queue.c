@@ -243,7 +243,7 @@ static void give_up_digests(struct pull_queue *queue, void (*lost)(void *context
 {
     queue->no_digests = true;
     for (size_t i = 0; i < queue->plan->files.n; i++)
-        if (queue->tallies[i].kept)
+        if (queue->tallies[i].kept && queue->plan->files.at[i].chunks > 0)
             forsake(queue, i);
     for (size_t i = 0; i < queue->plan->chunks && !queue->versioned; i++) {
         struct pull_chunk *c = &queue->chunks[i];

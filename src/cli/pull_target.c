@@ -186,6 +186,13 @@ static int no_space(const struct pull_target *target, uint64_t need_bytes, struc
                           cli_size(have_bytes, have), (unsigned long long)have_bytes);
 }
 
+int pull_target_capacity(const struct pull_target *target, uint64_t need_bytes, struct penstock_error *error)
+{
+    struct statvfs vfs;
+    bool small = fstatvfs(target->dir_fd, &vfs) == 0 && need_bytes > (uint64_t)vfs.f_blocks * vfs.f_frsize;
+    return small ? no_space(target, need_bytes, error) : 0;
+}
+
 int pull_target_space(const struct pull_target *target, uint64_t need_bytes, struct penstock_error *error)
 {
     return need_bytes > free_bytes(target) ? no_space(target, need_bytes, error) : 0;

@@ -37,6 +37,9 @@ PENSTOCK_CHECKED int pull_target_reopen(const struct pull_target *target, size_t
  * ELIMIT: the disk has less. */
 PENSTOCK_CHECKED int pull_target_reserve(const struct pull_target *target, int fd, uint64_t len_bytes,
                                          uint64_t total_bytes, struct penstock_error *error);
+/* ELIMIT: not even an empty disk would hold need_bytes. */
+PENSTOCK_CHECKED int pull_target_capacity(const struct pull_target *target, uint64_t need_bytes,
+                                          struct penstock_error *error);
 /* ELIMIT: less than need_bytes are free. */
 PENSTOCK_CHECKED int pull_target_space(const struct pull_target *target, uint64_t need_bytes,
                                        struct penstock_error *error);

@@ -2,6 +2,7 @@
 
 It speaks docs/protocol.md 1.5, 2.1, 2.4 and 2.5 over TCP, as far as penstock's client uses them."""
 
+import ctypes
 import json
 import socket
 import struct
@@ -10,6 +11,38 @@ import threading
 DIGESTS = 0xFFFFFFFE
 CLOSE = 0xFFFFFFFF
 CHUNK = 16 << 20
+
+
+class _Hash128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def _xxhash():
+    library = ctypes.CDLL("libxxhash.so.0")
+    library.XXH3_128bits.restype = _Hash128
+    library.XXH3_64bits.restype = ctypes.c_uint64
+    for call in library.XXH3_128bits, library.XXH3_64bits:
+        call.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    return library
+
+
+_XXHASH = _xxhash()
+
+
+def digests_of(body):
+    """The digests of protocol 2.1 for a file."""
+    digests = []
+    for at in range(0, len(body), CHUNK):
+        piece = body[at : at + CHUNK]
+        hash = _XXHASH.XXH3_128bits(piece, len(piece))
+        digests.append(struct.pack(">QQ", hash.high, hash.low))
+    return digests
+
+
+def line_sum(words):
+    """The checksum that a line of a pull's journal ends with."""
+    words = words.encode()
+    return "%08x" % (_XXHASH.XXH3_64bits(words, len(words)) & 0xFFFFFFFF)
 
 
 def safetensors(tensors):
@@ -189,7 +222,16 @@ class FakePeer:
             return False
         return True
 
-    def _die_at_stop(self, _):
+    def _die_at_stop(self, connection):
+        # Closing with requests unread would be a reset, which takes back what was sent and not yet read.
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.listener.close()
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):
+            pass
         self.die()
 
 
