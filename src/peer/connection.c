@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -102,6 +104,16 @@ int peer_connection_read_some(struct peer_connection *c, void *to, size_t len, b
     return 0;
 }
 
+void peer_connection_complain(struct peer_connection *c, const char *format, ...)
+{
+    char words[800];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    peer_complain(&c->server->complaints, "client %s: %s", c->client, words);
+}
+
 static void leave(struct peer_connection *c)
 {
     pthread_mutex_lock(&c->server->lock);
@@ -186,12 +198,11 @@ void peer_connection_start(struct peer_server *server, int fd, const struct net_
     tune(server, fd);
     net_stream_plain(&c->stream, fd);
 
-    int failed = 0;
     if (!count_in(server, c)) {
         peer_connection_complain(c, "closed: all %zu connections are in use (--max-connections)",
                                  server->options->max_connections);
     } else {
-        failed = peer_thread_start(NULL, PEER_STACK_CONNECTION, run, c);
+        int failed = peer_thread_start(NULL, PEER_STACK_CONNECTION, run, c);
         if (!failed)
             return;
         leave(c);

@@ -32,7 +32,8 @@ PENSTOCK_CHECKED int peer_connection_wait(struct peer_connection *connection, in
 PENSTOCK_CHECKED int peer_connection_read_some(struct peer_connection *connection, void *to, size_t len, bool inside,
                                                size_t *got, struct penstock_error *error);
 
-#define peer_connection_complain(c, format, ...)                                                                       \
-    peer_complain(&(c)->server->complaints, "client %s: " format, (c)->client __VA_OPT__(, ) __VA_ARGS__)
+/* A warning about this client. */
+__attribute__((format(printf, 2, 3))) void peer_connection_complain(struct peer_connection *connection,
+                                                                    const char *format, ...);
 
 #endif

@@ -18,7 +18,7 @@
 #include "thread.h"
 
 #define BACKLOG 1024
-#define OUT_OF_FILES_PAUSE_MS 200
+#define OUT_OF_FILES_PAUSE_MS 500
 
 static void warn_about_congestion(int fd, const char *wanted)
 {
