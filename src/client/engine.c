@@ -131,8 +131,8 @@ int64_t client_engine_timeout_ns(const struct penstock_session *s)
         return 0;
     if (s->step == CLIENT_DEAD)
         return -1;
-    if (s->step == CLIENT_READY && s->sending && s->out_at == s->out_end && s->flight_n == 0)
-        return 0; /* submitted, and nothing was sent yet */
+    if (s->step == CLIENT_READY && client_flight_may_fill(s))
+        return 0; /* submitted since the last poll */
     const char *waiting_for;
     int64_t deadline = deadline_ns(s, &waiting_for);
     if (deadline == BASE_NEVER)

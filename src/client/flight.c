@@ -45,11 +45,16 @@ static void push(struct penstock_session *s, struct client_op *op)
     op->sent++;
 }
 
-void client_flight_fill(struct penstock_session *s)
+bool client_flight_may_fill(const struct penstock_session *s)
 {
     /* In batches: only once half of what may be in flight has been answered. */
-    if (!s->sending || s->out_at < s->out_end || s->flight_n > CLIENT_FLIGHTS_MAX / 2 ||
-        s->in_flight_bytes > CLIENT_IN_FLIGHT_BYTES_MAX / 2)
+    return s->sending && s->out_at == s->out_end && s->flight_n <= CLIENT_FLIGHTS_MAX / 2 &&
+           s->in_flight_bytes <= CLIENT_IN_FLIGHT_BYTES_MAX / 2;
+}
+
+void client_flight_fill(struct penstock_session *s)
+{
+    if (!client_flight_may_fill(s))
         return;
     if (s->flight_n == 0)
         s->progress_ns = base_now_ns();

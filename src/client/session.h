@@ -164,6 +164,8 @@ void client_ops_free(struct penstock_session *s);
 
 /* ---- flight.c ---- */
 
+/* Whether there are requests to send, and room for a batch of them. */
+bool client_flight_may_fill(const struct penstock_session *s);
 /* Encodes as many requests as may be in flight. */
 void client_flight_fill(struct penstock_session *s);
 /* Takes what the socket has, up to a budget. -EAGAIN (all taken), 0 (budget spent, or a new step), or an error in

@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """The whole public client API, called from Python against a peer written in Python.
 
-    api_test.py LIBPENSTOCK.SO [unittest arguments]"""
+    api_test.py LIBPENSTOCK.SO PENSTOCK [unittest arguments]
+
+and, for what both have to agree on, against `penstock serve`."""
 
 import ctypes as c
 import os
 import re
 import select
+import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -15,12 +20,41 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..", "e2e")]
 import fake_peer
 import penstock_ctypes as pen
 
-LIB = None
+LIB = PENSTOCK = None
 WEIGHT = bytes(range(240))
 MODEL = fake_peer.Model(
     {"model.safetensors": fake_peer.safetensors({
         "w": ("U8", [4, 60], WEIGHT), "norm": ("F32", [3], bytes(12)), "scalar": ("I64", [], bytes(8))})},
     {"config.json": b"{}", "1_Pooling/config.json": b"{ }", "../outside": b"no"})
+
+
+class RealPeer:
+    """penstock serve, with MODEL in a directory of its own."""
+
+    def __init__(self, test):
+        directory = tempfile.TemporaryDirectory()
+        test.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        for name, body in {**MODEL.shards, "config.json": b"{}"}.items():
+            self.write(name, body)
+        self.process = subprocess.Popen(
+            [PENSTOCK, "serve", "--weights", "fake=" + self.directory, "--listen-weights", "127.0.0.1:0"],
+            stderr=subprocess.PIPE, text=True)
+        test.addCleanup(self.end)
+        for line in self.process.stderr:
+            listening = re.search(r"listening for weights on (\S+)", line)
+            if listening:
+                self.address = listening.group(1)
+                break
+
+    def write(self, name, body):
+        with open(os.path.join(self.directory, name + ".new"), "wb") as f:
+            f.write(body)
+        os.rename(f.name, os.path.join(self.directory, name))
+
+    def end(self):
+        self.process.terminate()
+        self.process.communicate()
 
 
 class Session:
@@ -233,6 +267,58 @@ class Api(unittest.TestCase):
         self.assertEqual(e.exception.errno, pen.EUNREACHABLE)
 
 
+class AgainstPenstockServe(unittest.TestCase):
+    def setUp(self):
+        self.peer = RealPeer(self)
+
+    def test_scattered_ranges_land_where_they_belong(self):
+        body = MODEL.shards["model.safetensors"]
+        with Session(self.peer) as s:
+            buffer = c.create_string_buffer(2 * len(body))
+            region = s.region(buffer)
+            scattered = [pen.Range(at, min(7, len(body) - at), at, 0) for at in range(0, len(body), 7)][::-1]
+            s.submit(region, scattered)
+            s.submit(region, [pen.Range(0, 2, len(body), 1)])
+            done = []
+            while len(done) < 2:
+                done += s.poll_until_done()[1]
+            self.assertEqual([d.code for d in done], [0, 0])
+            self.assertEqual(buffer.raw[: len(body) + 2], body + b"{}")
+
+    def test_digests_come_in_time(self):
+        with Session(self.peer) as s:
+            out, op, completion = c.create_string_buffer(16), c.c_uint64(), pen.Completion()
+            deadline = time.monotonic() + 20
+            while completion.landed_bytes == 0 and time.monotonic() < deadline:
+                ask = pen.Digests(out=c.addressof(out), max=1)
+                self.assertEqual(LIB.penstock_submit_digests(s.session, ask, op, s.error), 0)
+                self.assertEqual(LIB.penstock_wait(s.session, op, completion, s.error), 0, s.error.message)
+            self.assertNotEqual(out.raw, bytes(16))
+
+    def test_a_model_it_does_not_have(self):
+        session, error = c.c_void_p(), pen.Error()
+        code = LIB.penstock_weights_open(self.peer.address.encode(), b"nope", None, None, c.byref(session), error)
+        self.assertEqual(code, pen.ENOTFOUND)
+        self.assertIn(b"has no model 'nope'; it has: fake", error.message)
+
+    def test_joins_until_the_model_is_replaced(self):
+        with Session(self.peer) as s:
+            catalogue = s.catalogue()
+        with Session(self.peer, catalogue):
+            pass
+        self.peer.write("model.safetensors", fake_peer.safetensors({"w": ("U8", [1], b"1")}))
+        deadline = time.monotonic() + 20
+        code = None
+        while code is None and time.monotonic() < deadline:
+            try:
+                with Session(self.peer, catalogue):
+                    time.sleep(0.1)
+            except OSError as e:
+                code = e.errno
+        self.assertEqual(code, pen.ESTALE)
+        LIB.penstock_catalogue_unref(catalogue)
+
+
 if __name__ == "__main__":
-    LIB = pen.load(sys.argv.pop(1))
+    LIB, PENSTOCK = pen.load(sys.argv.pop(1)), sys.argv.pop(1)
     unittest.main()
