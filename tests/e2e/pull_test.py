@@ -192,7 +192,7 @@ class Interruptions(PullTest):
             peer.model, peer.stop_after = new, None
 
         with FakePeer(old, stop_after=3 * CHUNK + MIB, at_stop=replace) as peer:
-            done = self.pull(peer)
+            done = self.pull(peer, "-j", "1")
         self.assertIn("changed on the peer", done.stderr)
         self.assertEqual(done.json["model_version"], "v2")
         self.assert_pulled(new)
