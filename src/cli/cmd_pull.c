@@ -3,11 +3,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cmd.h"
 #include "pull.h"
 #include "text.h"
 
 #define CONNECTIONS_MAX 64
+#define TIMEOUT_MAX 86400
 
 static const char help[] =
     "usage: penstock pull PEER MODEL [OPTIONS]\n"
@@ -20,17 +22,19 @@ static const char help[] =
     "      --tensors GLOB     only tensors of such names, into one file MODEL.safetensors (in -o DIR, or\n"
     "                         -o FILE.safetensors); can be given several times. Not verified: digests are of files\n"
     "  -j, --connections N    fetch through N connections at once (1 to 64)\n"
+    "      --timeout SECONDS  give up on a connection that brings no byte for so long (30)\n"
     "      --no-verify        do not compare digests with the peer's\n"
     "      --json             print a summary as JSON on standard output\n"
     "  -v, --verbose          say more\n"
     "  -q, --quiet            say nothing but errors\n";
 
-enum { OPT_TENSORS = 256, OPT_NO_VERIFY, OPT_JSON, OPT_HELP };
+enum { OPT_TENSORS = 256, OPT_NO_VERIFY, OPT_JSON, OPT_TIMEOUT, OPT_HELP };
 
 static const struct option long_options[] = {
     { "output", required_argument, NULL, 'o' },
     { "tensors", required_argument, NULL, OPT_TENSORS },
     { "connections", required_argument, NULL, 'j' },
+    { "timeout", required_argument, NULL, OPT_TIMEOUT },
     { "no-verify", no_argument, NULL, OPT_NO_VERIFY },
     { "json", no_argument, NULL, OPT_JSON },
     { "verbose", no_argument, NULL, 'v' },
@@ -57,6 +61,7 @@ static int parse(int argc, char **argv, struct pull_options *options, bool *help
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "o:j:vqh", long_options, NULL)) != -1;) {
         char *end;
+        unsigned long seconds;
         switch (c) {
         case 'o':
             options->output = optarg;
@@ -68,6 +73,12 @@ static int parse(int argc, char **argv, struct pull_options *options, bool *help
             options->connections = (unsigned)strtoul(optarg, &end, 10);
             if (*end || end == optarg || options->connections < 1 || options->connections > CONNECTIONS_MAX)
                 return wrong("-j takes a number from 1 to 64, not ", optarg);
+            break;
+        case OPT_TIMEOUT:
+            seconds = strtoul(optarg, &end, 10);
+            if (*end || end == optarg || seconds < 1 || seconds > TIMEOUT_MAX)
+                return wrong("--timeout takes seconds, 1 to 86400, not ", optarg);
+            options->timeout_ns = (int64_t)seconds * BASE_SECOND_NS;
             break;
         case OPT_NO_VERIFY:
             options->verify = false;

@@ -16,6 +16,7 @@ struct pull_options {
     const char **globs; /* --tensors; none: the whole model */
     size_t n_globs;
     unsigned connections;
+    int64_t timeout_ns; /* without a byte of progress; 0: the library's own */
     bool verify, json, verbose, quiet;
 };
 

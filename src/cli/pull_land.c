@@ -81,7 +81,11 @@ static int op_failed(struct penstock_session *session, penstock_op op, int code,
 int pull_session_open(const struct pull_options *options, struct penstock_catalogue *catalogue, int stop_fd,
                       struct penstock_session **session, struct penstock_error *error)
 {
-    struct penstock_options how = { .size = sizeof how };
+    struct penstock_options how = {
+        .size = sizeof how,
+        .connect_timeout_ns = options->timeout_ns,
+        .reply_timeout_ns = options->timeout_ns,
+    };
     penstock_op op;
     int rc = penstock_weights_start(options->peer, options->model, catalogue, &how, session, &op, error);
     if (rc < 0)

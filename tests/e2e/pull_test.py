@@ -143,6 +143,13 @@ class Interruptions(PullTest):
         self.assertEqual(summary["verified"], True)
         self.assert_pulled(model)
 
+    def test_a_frozen_peer_is_given_up_in_time(self):
+        model = small_model()
+        failed = self.interrupted(model, 3 * CHUNK + MIB, fake_peer.freeze, "--timeout", "1")
+        self.assertRegex(failed.stderr, r"127\.0\.0\.1:\d+: .*not a byte for 1.0 s")
+        self.assertIn("run the same command again to resume", failed.stderr)
+        self.assert_nothing_half_written(model)
+
     def stopped_by(self, signal_number):
         """A puller that gets a signal while the peer says nothing any more, three chunks on."""
         model, words = small_model(), ["pull", "-j", "1"]
