@@ -93,23 +93,27 @@ static int prepare(const char *peer, const struct penstock_options *options, enu
                    const char *model, struct penstock_catalogue *catalogue, struct penstock_session **session,
                    penstock_op *op, struct penstock_error *error)
 {
-    if (!peer || !session || !op)
-        return base_error_set(error, PENSTOCK_EINVAL, "peer, session and op must be given");
+    if (!peer || !session || !op) {
+        base_error_set(error, PENSTOCK_EINVAL, "peer, session and op must be given");
+        return PENSTOCK_EINVAL;
+    }
     int code = purpose == CLIENT_FOR_MODELS ? 0 : take_model(model, catalogue, error);
     if (code)
         return code;
     struct penstock_session *s = allocate(peer, model);
-    if (!s)
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for a session");
+    if (!s) {
+        base_error_set(error, PENSTOCK_ENOMEM, "no memory for a session");
+        return PENSTOCK_ENOMEM;
+    }
+    struct client_op *open = NULL;
     code = take_options(s, options, error);
     if (code == 0 && (s->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
         code = base_error_sys(error, errno, "epoll_create");
-    struct client_op *open = code ? NULL : client_op_new(s, CLIENT_OP_OPEN, s->manifest_timeout_ns, NULL);
-    if (code == 0 && !open)
+    else if (code == 0 && !(open = client_op_new(s, CLIENT_OP_OPEN, s->manifest_timeout_ns, NULL)))
         code = base_error_set(error, PENSTOCK_ENOMEM, "no memory for a session");
-    if (code) {
+    if (!open) {
         penstock_session_free(s);
-        return code;
+        return code ? code : PENSTOCK_ENOMEM;
     }
     s->purpose = purpose;
     s->open_id = *op = open->id;
@@ -176,7 +180,7 @@ int penstock_weights_open(const char *peer, const char *model, struct penstock_c
                           struct penstock_error *error)
 {
     struct penstock_session *s;
-    penstock_op op;
+    penstock_op op = 0;
     int code = penstock_weights_start(peer, model, catalogue, options, &s, &op, error);
     if (code)
         return code;
@@ -283,8 +287,10 @@ int penstock_submit(struct penstock_session *session, const struct penstock_read
 {
     struct penstock_read r;
     struct penstock_session *s = session;
-    if (!read || !op || !take_sized(&r, read))
-        return base_error_set(error, PENSTOCK_EINVAL, "read: size is not set");
+    if (!read || !op || !take_sized(&r, read)) {
+        base_error_set(error, PENSTOCK_EINVAL, "read: size is not set");
+        return PENSTOCK_EINVAL;
+    }
     int code = can_submit(s, r.timeout_ns, error);
     if (code)
         return code;
@@ -435,7 +441,7 @@ int penstock_wait(struct penstock_session *session, penstock_op op, struct penst
 
 int penstock_read(struct penstock_session *session, const struct penstock_read *read, struct penstock_error *error)
 {
-    penstock_op op;
+    penstock_op op = 0;
     int code = penstock_submit(session, read, &op, error);
     return code ? code : penstock_wait(session, op, NULL, error);
 }

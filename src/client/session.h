@@ -97,7 +97,6 @@ struct penstock_session {
     size_t address;                 /* the one in use */
     struct net_stream stream;
     bool has_stream;
-    bool stream_given;
     int epoll;
     uint32_t watched;    /* the events that epoll knows of */
     int64_t progress_ns; /* when a byte last moved, or the step began */
