@@ -302,6 +302,34 @@ static void a_port_without_a_peer_is_said_to_be_one(void **state)
     assert_int_equal(penstock_models_get(l.name, NULL, &models, &error), PENSTOCK_EUNREACHABLE);
 }
 
+static void the_next_address_of_a_name_is_tried(void **state)
+{
+    (void)state;
+    struct listener dead = begin_listening(), live = begin_listening();
+    close(dead.fd);
+    struct penstock_session *s;
+    struct penstock_error error = { 0 };
+    penstock_op op;
+    assert_int_equal(penstock_weights_start(dead.name, "m", NULL, NULL, &s, &op, &error), 0);
+    struct net_addresses *addresses = &s->addresses; /* as if the name stood for both */
+    socklen_t len = sizeof addresses->at[1].addr;
+    assert_int_equal(getsockname(live.fd, (struct sockaddr *)&addresses->at[1].addr, &len), 0);
+    addresses->at[1].len = len;
+    addresses->n = 2;
+    struct pollfd p = { .fd = live.fd, .events = POLLIN };
+    struct penstock_completion c;
+    size_t done;
+    do
+        assert_int_equal(penstock_poll(s, &c, 1, &done), 0);
+    while (poll(&p, 1, 10) == 0);
+    int fd = accept_request(&live, s, "m");
+    send_text(fd, fake_manifest);
+    assert_int_equal(penstock_wait(s, op, NULL, NULL), 0);
+    close(fd);
+    close(live.fd);
+    penstock_session_free(s);
+}
+
 static void what_cannot_be_opened(void **state)
 {
     (void)state;
@@ -337,6 +365,7 @@ int main(void)
         cmocka_unit_test(a_refused_model_is_answered_with_what_there_is),
         cmocka_unit_test(a_refused_join_says_whether_the_model_changed),
         cmocka_unit_test(a_port_without_a_peer_is_said_to_be_one),
+        cmocka_unit_test(the_next_address_of_a_name_is_tried),
         cmocka_unit_test(what_cannot_be_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
