@@ -1,4 +1,4 @@
-#include "handshake.h"
+#include "handshake_state.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -6,48 +6,6 @@
 #include <string.h>
 
 #include "base/error.h"
-
-/* The messages, in the order sent. The client writes REQUEST and IDENTITIES, the peer the others. */
-enum step {
-    STEP_REQUEST,    /* 1 */
-    STEP_ANSWER,     /* 2.7; a peer sends it and step 2 as one */
-    STEP_TABLES,     /* 2 */
-    STEP_IDENTITIES, /* 3 */
-    STEP_ACK,        /* 5 */
-    STEP_DONE,
-    STEP_FAILED
-};
-
-/* Room for the longest message that is decoded whole; of a read-only peer's tables it holds a part at a time. */
-#define IN_BYTES (1 + NET_RAILS_MAX * PENSTOCK_CACHE_SERVER_PARAMS_BYTES)
-#define LAYERS_AT_ONCE ((uint32_t)(IN_BYTES / PENSTOCK_LAYER_BYTES))
-
-struct net_handshake {
-    struct net_handshake_config config;
-    char other[96];
-    bool client;
-    enum step step;
-    struct penstock_error error; /* FAILED; or of a refusal whose ack is still to be written */
-    bool refusing;
-
-    size_t n; /* rails agreed on */
-    struct penstock_rails_request request;
-    struct penstock_rail_choice agreed[PENSTOCK_RAILS_MAX]; /* where request.choosing */
-    struct net_rail mine[NET_RAILS_MAX], theirs[NET_RAILS_MAX];
-
-    bool started; /* of the message being read a byte has come */
-    uint8_t in[IN_BYTES];
-    size_t in_len, in_need; /* in_need > in_len: the message ends no sooner */
-
-    uint8_t *out; /* malloc'd */
-    size_t out_len, out_at;
-
-    /* A read-only peer's tables as they come: n * config.n_regions layers, our own numbers, whatever the peer says. */
-    struct penstock_layer *layers;
-    bool counted, in_table;
-    size_t rail;
-    uint32_t layer;
-};
 
 static bool writes(const struct net_handshake *h)
 {
@@ -82,114 +40,6 @@ static void fail_rails(struct net_handshake *h, int code)
 
 /* ---- reading ---- */
 
-static enum penstock_decode decode_request(struct net_handshake *h, struct penstock_wire_fault *fault)
-{
-    size_t consumed;
-    return penstock_rails_request_decode(h->in, h->in_len, h->config.dialect, &h->request, &consumed, fault);
-}
-
-static enum penstock_decode decode_answer(struct net_handshake *h, struct penstock_wire_fault *fault)
-{
-    size_t consumed;
-    return penstock_rails_answer_decode(h->in, h->in_len, &h->request, h->agreed, &consumed, fault);
-}
-
-static enum penstock_decode decode_table_head(struct net_handshake *h, struct penstock_wire_fault *fault)
-{
-    struct penstock_verbs_server_params params;
-    size_t consumed;
-    enum penstock_decode d = penstock_verbs_server_head_decode(h->in, h->in_len, &params, &consumed, fault);
-    if (d != PENSTOCK_DECODE_OK)
-        return d;
-    if (params.n_layers != h->config.n_regions) {
-        *fault = (struct penstock_wire_fault){ .field = "layer count",
-                                               .reason = "published {value} regions where the manifest has {want}",
-                                               .value = params.n_layers,
-                                               .want = h->config.n_regions };
-        return PENSTOCK_DECODE_MALFORMED;
-    }
-    h->theirs[h->rail] = (struct net_rail){ .qp = params.qp,
-                                            .n_regions = params.n_layers,
-                                            .regions = h->layers + h->rail * h->config.n_regions };
-    h->in_table = true;
-    h->layer = 0;
-    return d;
-}
-
-static enum penstock_decode decode_table_part(struct net_handshake *h, struct penstock_wire_fault *fault)
-{
-    uint32_t left = h->theirs[h->rail].n_regions - h->layer;
-    uint32_t n = left < LAYERS_AT_ONCE ? left : LAYERS_AT_ONCE;
-    struct penstock_layer *to = h->layers + h->rail * h->config.n_regions + h->layer;
-    size_t consumed;
-    enum penstock_decode d = penstock_layers_decode(h->in, h->in_len, n, to, &consumed, fault);
-    if (d != PENSTOCK_DECODE_OK)
-        return d;
-    h->layer += n;
-    if (n == left) {
-        h->in_table = false;
-        h->rail++;
-    }
-    return d;
-}
-
-static enum penstock_decode decode_server_rails(struct net_handshake *h, struct penstock_wire_fault *fault)
-{
-    size_t consumed;
-    while (h->rail < h->n) {
-        enum penstock_decode d;
-        if (!h->counted)
-            d = penstock_server_rail_count_decode(h->in, h->in_len, h->n, &consumed, fault);
-        else
-            d = h->in_table ? decode_table_part(h, fault) : decode_table_head(h, fault);
-        if (d != PENSTOCK_DECODE_OK)
-            return d;
-        h->counted = true;
-        h->in_len = 0;
-    }
-    return PENSTOCK_DECODE_OK;
-}
-
-static enum penstock_decode decode_cache_rails(struct net_handshake *h, struct penstock_wire_fault *fault)
-{
-    struct penstock_cache_server_params rails[NET_RAILS_MAX];
-    size_t consumed;
-    enum penstock_decode d = penstock_cache_rails_decode(h->in, h->in_len, h->n, rails, &consumed, fault);
-    for (size_t i = 0; d == PENSTOCK_DECODE_OK && i < h->n; i++) {
-        h->layers[i] = (struct penstock_layer){ .base = rails[i].base_addr, .rkey = rails[i].rkey };
-        h->theirs[i] = (struct net_rail){ .qp = rails[i].qp, .n_regions = 1, .regions = &h->layers[i] };
-    }
-    return d;
-}
-
-static enum penstock_decode decode_client_rails(struct net_handshake *h, struct penstock_wire_fault *fault)
-{
-    struct penstock_verbs_client_params rails[NET_RAILS_MAX];
-    size_t consumed;
-    enum penstock_decode d = penstock_client_rails_decode(h->in, h->in_len, h->n, rails, &consumed, fault);
-    for (size_t i = 0; d == PENSTOCK_DECODE_OK && i < h->n; i++)
-        h->theirs[i] = (struct net_rail){ .qp = rails[i].qp };
-    return d;
-}
-
-/* The message of the current step, of which in holds the beginning (a read-only table: what is left of it). */
-static enum penstock_decode decode(struct net_handshake *h, struct penstock_wire_fault *fault)
-{
-    size_t consumed;
-    switch (h->step) {
-    case STEP_REQUEST:
-        return decode_request(h, fault);
-    case STEP_ANSWER:
-        return decode_answer(h, fault);
-    case STEP_TABLES:
-        return h->config.dialect == PENSTOCK_READ_ONLY ? decode_server_rails(h, fault) : decode_cache_rails(h, fault);
-    case STEP_IDENTITIES:
-        return decode_client_rails(h, fault);
-    default:
-        return penstock_ack_decode(h->in, h->in_len, &consumed, fault);
-    }
-}
-
 /* Begins to read the message of step. Nothing of it has come, so that this only says how much to want. */
 static void begin_read(struct net_handshake *h, enum step step)
 {
@@ -197,7 +47,7 @@ static void begin_read(struct net_handshake *h, enum step step)
     h->step = step;
     h->started = false;
     h->in_len = 0;
-    h->in_need = decode(h, &fault) == PENSTOCK_DECODE_MORE ? fault.need : 1;
+    h->in_need = net_handshake_decode(h, &fault) == PENSTOCK_DECODE_MORE ? fault.need : 1;
 }
 
 /* ---- writing ---- */
@@ -219,49 +69,17 @@ static uint8_t *begin_write(struct net_handshake *h, enum step step, size_t len)
 
 static void write_identities(struct net_handshake *h)
 {
-    struct penstock_verbs_client_params rails[NET_RAILS_MAX];
     struct penstock_wire_fault fault;
-    for (size_t i = 0; i < h->n; i++)
-        rails[i].qp = h->mine[i].qp;
     uint8_t *out = begin_write(h, STEP_IDENTITIES, penstock_client_rails_size(h->n));
-    if (out && !penstock_client_rails_encode(rails, h->n, out, &fault))
+    if (out && !net_handshake_identities_encode(h, out, &fault))
         fail_malformed(h, &fault);
-}
-
-static size_t encode_server_rails(struct net_handshake *h, uint8_t *out, struct penstock_wire_fault *fault)
-{
-    struct penstock_verbs_server_params rails[PENSTOCK_RAILS_MAX];
-    for (size_t i = 0; i < h->n; i++)
-        rails[i] =
-            (struct penstock_verbs_server_params){ .qp = h->mine[i].qp,
-                                                   .n_layers = h->mine[i].n_regions,
-                                                   .layers = (struct penstock_layer *)(uintptr_t)h->mine[i].regions };
-    return penstock_server_rails_encode(rails, h->n, out, fault);
-}
-
-static size_t encode_cache_rails(struct net_handshake *h, uint8_t *out, struct penstock_wire_fault *fault)
-{
-    struct penstock_cache_server_params rails[NET_RAILS_MAX];
-    for (size_t i = 0; i < h->n; i++)
-        rails[i] = (struct penstock_cache_server_params){ .qp = h->mine[i].qp,
-                                                          .base_addr = h->mine[i].regions->base,
-                                                          .rkey = h->mine[i].regions->rkey };
-    return penstock_cache_rails_encode(rails, h->n, out, fault);
 }
 
 static void write_tables(struct net_handshake *h)
 {
-    bool read_only = h->config.dialect == PENSTOCK_READ_ONLY;
-    size_t answer = h->request.choosing ? h->n * PENSTOCK_RAIL_CHOICE_BYTES : 0;
-    size_t tables = read_only ? 1 + h->n * penstock_verbs_server_params_size((uint32_t)h->config.n_regions)
-                              : penstock_cache_rails_size(h->n);
     struct penstock_wire_fault fault;
-    uint8_t *out = begin_write(h, STEP_TABLES, answer + tables);
-    if (!out)
-        return;
-    if (answer)
-        penstock_rails_answer_encode(h->agreed, h->n, out);
-    if (!(read_only ? encode_server_rails(h, out + answer, &fault) : encode_cache_rails(h, out + answer, &fault)))
+    uint8_t *out = begin_write(h, STEP_TABLES, net_handshake_tables_size(h));
+    if (out && !net_handshake_tables_encode(h, out, &fault))
         fail_malformed(h, &fault);
 }
 
@@ -419,7 +237,7 @@ void net_handshake_feed(struct net_handshake *h, const uint8_t *bytes, size_t le
         h->started = true;
 
         struct penstock_wire_fault fault = { 0 };
-        enum penstock_decode d = decode(h, &fault);
+        enum penstock_decode d = net_handshake_decode(h, &fault);
         if (d == PENSTOCK_DECODE_MORE)
             h->in_need = fault.need;
         else if (d == PENSTOCK_DECODE_OK)
@@ -450,7 +268,7 @@ static const char *missing(struct net_handshake *h)
     struct penstock_wire_fault fault = { 0 };
     if (writes(h))
         return h->step == STEP_TABLES ? "write server rails" : h->step == STEP_ACK ? "write ack" : "write client rails";
-    return decode(h, &fault) == PENSTOCK_DECODE_MORE ? fault.field : "rail handshake";
+    return net_handshake_decode(h, &fault) == PENSTOCK_DECODE_MORE ? fault.field : "rail handshake";
 }
 
 static void refused(struct net_handshake *h)
