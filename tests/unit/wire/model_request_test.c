@@ -46,9 +46,7 @@ static void every_length_within_the_bound_comes_back(void **state)
     uint64_t seed = 12;
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)(' ' + test_random(&seed) % 95);
-    for (size_t n = 1; n <= sizeof text; n = n < 4 || n == sizeof text - 1 ? n + 1
-                                             : n * 2 < sizeof text         ? n * 2
-                                                                           : 8191) {
+    for (size_t n = 1; n <= sizeof text; n++) {
         size_t consumed;
         struct penstock_wire_fault fault;
         assert_int_equal(wire_test_decode(decode, bytes, encode(text, n), &consumed, &fault), PENSTOCK_DECODE_OK);
