@@ -16,8 +16,8 @@
 
 /* Requests under way at once, and their size: enough for the network never to wait for the disk, and little enough to
  * be hashed and written while the processor's caches have it. */
-#define SLOTS 8
-#define SLOT_BYTES (UINT64_C(1) << 20)
+#define SLOTS 16
+#define SLOT_BYTES (UINT64_C(256) << 10)
 #define SLOT_RANGES 256
 #define RECONNECTS 3 /* in a row, without a chunk landed between them */
 #define IDLE_NS (50 * BASE_MS_NS)
