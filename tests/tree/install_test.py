@@ -97,6 +97,7 @@ class Installed(unittest.TestCase):
         pages = sorted(p.name for p in (self.prefix / "share/man/man1").glob("penstock*.1"))
         wanted = sorted(p.name for p in pathlib.Path(SOURCE, "docs/man").glob("*.1"))
         self.assertEqual(pages, wanted)
+        self.assertTrue(pages)
 
 
     def test_only_the_public_headers_are_installed(self):
