@@ -353,25 +353,34 @@ static int drain(struct land *land, struct penstock_error *error)
     return 0;
 }
 
+static void mark_done(struct land *land, penstock_op op)
+{
+    for (unsigned k = 0; k < land->used; k++) {
+        struct slot *slot = &land->slots[(land->head + k) % SLOTS];
+        slot->done |= slot->op == op;
+    }
+}
+
 static int collect(struct land *land, struct penstock_error *error)
 {
     struct penstock_completion done[SLOTS + 1];
     size_t n = 0;
     int state = penstock_poll(land->session, done, SLOTS + 1, &n);
     int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        if (land->asking && done[i].op == land->ask_op) {
-            if (done[i].code < 0 && done[i].code != PENSTOCK_EREFUSED)
+    for (size_t i = 0; i < n; i++) {
+        bool answer = land->asking && done[i].op == land->ask_op;
+        if (answer && (done[i].code == 0 || done[i].code == PENSTOCK_EREFUSED)) {
+            struct penstock_error words = { 0 };
+            int code = answered(land, done[i].code, done[i].landed_bytes, &words);
+            if (rc == 0 && code < 0) {
+                rc = code;
+                *error = words;
+            }
+        } else if (done[i].code < 0) {
+            if (rc == 0)
                 rc = op_failed(land->session, done[i].op, done[i].code, error);
-            else
-                rc = answered(land, done[i].code, done[i].landed_bytes, error);
-            continue;
-        }
-        if (done[i].code < 0)
-            rc = op_failed(land->session, done[i].op, done[i].code, error);
-        for (unsigned k = 0; k < land->used; k++) {
-            struct slot *slot = &land->slots[(land->head + k) % SLOTS];
-            slot->done |= slot->op == done[i].op;
+        } else {
+            mark_done(land, done[i].op);
         }
     }
     if (rc == 0 && state < 0)
@@ -398,9 +407,14 @@ static int pump(struct land *land, struct penstock_error *error)
             return here(land, base_error_sys(error, errno, "poll"));
         if (stopped)
             return 0;
+        /* What came before a connection broke is landed all the same: the next pull need not fetch it. */
         rc = collect(land, error);
-        if (rc == 0)
-            rc = drain(land, error);
+        struct penstock_error words = { 0 };
+        int drained = drain(land, &words);
+        if (drained < 0 && (rc == 0 || land->local)) {
+            rc = drained;
+            *error = words;
+        }
         if (rc < 0)
             return rc;
     }
