@@ -154,7 +154,8 @@ struct penstock_read {
 
 /* Starts a read: one piece of work, one completion. Ranges are read in whatever order is fastest; ranges that touch in
  * the file travel as one. They may overlap in the file; in memory, no two ranges of reads under way may, in one read or
- * in several. Nothing is sent before the next poll or wait. May be called before the session is connected only if it has a catalogue. */
+ * in several. Nothing is sent before the next poll or wait. May be called before the session is connected only if it
+ * has a catalogue. */
 PENSTOCK_API PENSTOCK_CHECKED int penstock_submit(struct penstock_session *session, const struct penstock_read *read,
                                                   penstock_op *op, struct penstock_error *error);
 

@@ -48,7 +48,7 @@ __attribute__((format(printf, 3, 0))) static void fill(struct penstock_error *er
     vsnprintf(error->message, sizeof error->message, format, args);
 }
 
-int base_error_set(struct penstock_error *error, int code, const char *format, ...)
+int(base_error_set)(struct penstock_error *error, int code, const char *format, ...)
 {
     if (!error)
         return code;
@@ -59,7 +59,7 @@ int base_error_set(struct penstock_error *error, int code, const char *format, .
     return code;
 }
 
-int base_error_sys(struct penstock_error *error, int sys_errno, const char *format, ...)
+int(base_error_sys)(struct penstock_error *error, int sys_errno, const char *format, ...)
 {
     int code = sys_errno == ENOMEM ? PENSTOCK_ENOMEM : PENSTOCK_ESYS;
     if (!error)

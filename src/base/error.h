@@ -17,4 +17,14 @@ __attribute__((format(printf, 3, 4))) int base_error_sys(struct penstock_error *
 /* Puts "CONTEXT: " in front of the words, and returns the code: each caller on the way up says where it was. */
 __attribute__((format(printf, 2, 3))) int base_error_in(struct penstock_error *error, const char *format, ...);
 
+/* The same calls, with the result in the caller's sight: neither compiler nor analyser can take a failure for 0. */
+#define base_error_set(error, code, ...)                                                                               \
+    ({                                                                                                                 \
+        int base_error_code = (code);                                                                                  \
+        (void)(base_error_set)((error), base_error_code, __VA_ARGS__);                                                 \
+        base_error_code;                                                                                               \
+    })
+#define base_error_sys(error, sys_errno, ...)                                                                          \
+    ((base_error_sys)((error), (sys_errno), __VA_ARGS__) == PENSTOCK_ENOMEM ? PENSTOCK_ENOMEM : PENSTOCK_ESYS)
+
 #endif
