@@ -221,8 +221,8 @@ int pull_target_reserve(const struct pull_target *target, int fd, uint64_t len_b
 
 int pull_target_land(const struct pull_target *target, size_t n, const char *name, struct penstock_error *error)
 {
-    int parent;
-    const char *last;
+    int parent = -1;
+    const char *last = NULL;
     char temp[64];
     temp_name(n, temp);
     int failed = open_parent(target, name, true, &parent, &last);

@@ -51,7 +51,7 @@ static void put_tensor(struct base_buf *out, const struct penstock_tensor *tenso
     for (uint64_t i = 0; i < tensor->rank; i++)
         base_buf_printf(out, i ? ",%llu" : "%llu", (unsigned long long)tensor->shape[i]);
     base_buf_printf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
-                    (unsigned long long)(begin + tensor->len_bytes));
+                    (unsigned long long)begin + tensor->len_bytes);
 }
 
 static bool add_run(struct pull_plan *plan, const struct penstock_tensor *tensor, uint64_t dst)

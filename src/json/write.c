@@ -46,7 +46,8 @@ static char *put_escaped(char *to, unsigned char c)
     } else if (c >= 8 && c <= 13 && c != 11) {
         *to++ = letters[c - 8];
     } else {
-        memcpy(to, "u00", 3);
+        to[0] = 'u';
+        to[1] = to[2] = '0';
         to[3] = hex[c >> 4];
         to[4] = hex[c & 15];
         to += 5;
