@@ -23,7 +23,8 @@ struct staging {
     struct model_root root;
     struct model_listing listing;
     struct model_shards shards;
-    size_t shard; /* whose header is being read */
+    size_t shard;   /* whose header is being read */
+    size_t unknown; /* tensors there whose dtype is not known */
 };
 
 static int no_memory(struct penstock_error *error)
@@ -60,7 +61,8 @@ static int take_tensor(void *context, const struct model_safetensor *from, struc
         .shard = (uint32_t)s->shard,
         .extra = s->shards.extra && s->shard == s->shards.names.n - 1,
     };
-    if (!from->known_dtype)
+    /* Once a shard: a model may have 100,000 of them. */
+    if (!from->known_dtype && s->unknown++ == 0)
         model_warn(s->options, "%s: tensor \"%.200s\": dtype \"%.50s\" is not known: its length is taken as given",
                    s->shards.names.at[s->shard], tensor.name ? tensor.name : "", tensor.dtype ? tensor.dtype : "");
     if (from->rank > 0) {
@@ -85,7 +87,10 @@ static int open_shard(struct staging *s, const char *name, struct penstock_error
     struct penstock_file shard = { .name = keep(s, name, strlen(name)), .len_bytes = (uint64_t)st.st_size };
     if (!shard.name || !base_vec_push(&s->staged->manifest.shards, shard))
         return no_memory(error);
+    s->unknown = 0;
     status = model_safetensors_read(fd, shard.len_bytes, take_tensor, s, error);
+    if (status == 0 && s->unknown > 1)
+        model_warn(s->options, "%s: %zu tensors in all have a dtype that is not known", name, s->unknown);
     if (status != 0)
         (void)base_error_in(error, "%s", name);
     return status;
@@ -117,9 +122,20 @@ static bool may_leave_out(int status, const struct penstock_error *error)
            (status == PENSTOCK_ESYS && error->sys_errno != EMFILE && error->sys_errno != ENFILE);
 }
 
+/* An index may name a shard that does not look like weights: it is no other file then (protocol 2.4). */
+static bool is_shard(const struct staging *s, const char *name)
+{
+    base_vec_for_each (shard, &s->shards.names)
+        if (strcmp(*shard, name) == 0)
+            return true;
+    return false;
+}
+
 static int open_files(struct staging *s, struct penstock_error *error)
 {
     base_vec_for_each (name, &s->listing.files) {
+        if (is_shard(s, *name))
+            continue;
         struct stat st;
         struct penstock_error why = { 0 };
         int fd, status = model_root_file(&s->root, *name, &fd, &st, &why);
@@ -143,7 +159,7 @@ static int open_files(struct staging *s, struct penstock_error *error)
 }
 
 /* A reader takes 256 MiB at most (protocol 1.1). Only what might be above that is measured exactly. */
-static int check_size(const struct model_manifest *manifest, struct penstock_error *error)
+static int check_size(const struct model_manifest *manifest, uint64_t max, struct penstock_error *error)
 {
     uint64_t most = 4096 + JSON_STRING_MAX_BYTES((uint64_t)strlen(manifest->model_id));
     base_vec_for_each (shard, &manifest->shards)
@@ -153,12 +169,13 @@ static int check_size(const struct model_manifest *manifest, struct penstock_err
     base_vec_for_each (tensor, &manifest->tensors)
         most += 256 + JSON_STRING_MAX_BYTES((uint64_t)strlen(tensor->name)) + 21 * tensor->rank +
                 JSON_STRING_MAX_BYTES((uint64_t)strlen(tensor->dtype));
-    if (most <= MANIFEST_BYTES_MAX)
+    if (most <= max)
         return 0;
     struct base_buf text = { 0 };
     int status = model_manifest_write(manifest, &text, error);
-    if (status == 0 && text.n > MANIFEST_BYTES_MAX)
-        status = base_error_set(error, PENSTOCK_ELIMIT, "the manifest has %zu bytes, and 256 MiB are the most", text.n);
+    if (status == 0 && text.n > max)
+        status = base_error_set(error, PENSTOCK_ELIMIT, "the manifest has %zu bytes, and %llu are the most", text.n,
+                                (unsigned long long)max);
     base_buf_fini(&text);
     return status;
 }
@@ -185,61 +202,14 @@ static int stage_root(struct staging *s, struct penstock_error *error)
         staged->manifest.model_version = keep(s, version, sizeof version - 1);
         status = staged->manifest.model_version ? model_manifest_index(&staged->manifest, error) : no_memory(error);
     }
-    return status == 0 ? check_size(&staged->manifest, error) : status;
-}
-
-/* Absolute, without "." and repeated or trailing slashes. Only ".." makes us ask the file system: what it means depends
- * on links. NULL without memory, or where there is no such path. */
-static char *absolute(const char *directory)
-{
-    size_t len = strlen(directory);
-    bool up = strcmp(directory, "..") == 0 || strncmp(directory, "../", 3) == 0 || strstr(directory, "/../") ||
-              (len >= 3 && strcmp(directory + len - 3, "/..") == 0);
-    if (up)
-        return realpath(directory, NULL);
-    char *cwd = directory[0] == '/' ? NULL : getcwd(NULL, 0);
-    if (directory[0] != '/' && !cwd)
-        return NULL;
-    size_t cwd_len = cwd ? strlen(cwd) : 0;
-    char *out = malloc(cwd_len + len + 3);
-    if (out) {
-        size_t n = cwd_len;
-        if (cwd)
-            memcpy(out, cwd, cwd_len);
-        while (n > 0 && out[n - 1] == '/')
-            n--;
-        for (const char *at = directory; *at;) {
-            size_t part = strcspn(at, "/");
-            if (part > 0 && !(part == 1 && at[0] == '.')) {
-                out[n++] = '/';
-                memcpy(out + n, at, part);
-                n += part;
-            }
-            at += part + (at[part] == '/');
-        }
-        if (n == 0)
-            out[n++] = '/';
-        out[n] = 0;
-    }
-    free(cwd);
-    return out;
-}
-
-static char *name_of(const char *directory)
-{
-    char *out = malloc(strlen(directory) + 1);
-    if (out && model_hub_name(directory, out) == 0) {
-        const char *slash = strrchr(directory, '/');
-        const char *last = slash && slash[1] ? slash + 1 : directory;
-        memcpy(out, last, strlen(last) + 1);
-    }
-    return out;
+    uint64_t max = s->options && s->options->manifest_bytes_max ? s->options->manifest_bytes_max : MANIFEST_BYTES_MAX;
+    return status == 0 ? check_size(&staged->manifest, max, error) : status;
 }
 
 int model_stage(const char *directory, const struct model_stage_options *options, struct model_staged *out,
                 struct penstock_error *error)
 {
-    *out = (struct model_staged){ .directory = absolute(directory) };
+    *out = (struct model_staged){ .directory = model_directory_absolute(directory) };
     if (!out->directory) {
         int cause = errno, code = base_error_sys(error, cause, "stage %s", directory);
         if (cause == ENOENT && error)
@@ -248,7 +218,7 @@ int model_stage(const char *directory, const struct model_stage_options *options
     }
     struct staging s = { .staged = out, .options = options };
     int status = 0;
-    out->name = name_of(out->directory);
+    out->name = model_directory_name(out->directory);
     if (!out->name)
         status = no_memory(error);
     if (status == 0)
@@ -286,8 +256,9 @@ static enum model_change file_changed(const struct model_root *root, const struc
     if (fstat(opened->fd, &open_one) != 0)
         return MODEL_REWRITTEN;
     struct model_identity now = model_identity_of(&open_one);
-    bool gone = fstatat(root->fd, name, &named, 0) != 0 || named.st_ino != opened->identity.inode ||
-                named.st_dev != opened->identity.device;
+    int cause = root->fd < 0 ? ENOENT : fstatat(root->fd, name, &named, 0) == 0 ? 0 : errno;
+    bool gone = cause == 0 ? named.st_ino != opened->identity.inode || named.st_dev != opened->identity.device
+                           : cause == ENOENT || cause == ENOTDIR || cause == ELOOP || cause == EACCES;
     if (gone)
         now.ctime_ns = opened->identity.ctime_ns;
     if (!model_identity_same(&now, &opened->identity))
@@ -299,8 +270,11 @@ enum model_change model_staged_changed(const struct model_staged *staged, const 
 {
     struct model_root root;
     struct model_listing listing;
-    if (model_root_open(staged->directory, options && options->follow_all_links, &root, NULL) != 0)
-        root.fd = -1; /* nothing is found below it then: all that is open has been replaced */
+    int opened = model_root_open(staged->directory, options && options->follow_all_links, &root, NULL);
+    /* Without a directory all that is open has been replaced. One that cannot be looked at for another reason (too many
+     * open files, a server that is away) is no change: a good model is not given up for that. */
+    if (opened != 0 && opened != PENSTOCK_ENOTFOUND)
+        return MODEL_SAME;
     enum model_change change = MODEL_SAME;
     const struct model_manifest *manifest = &staged->manifest;
     for (size_t i = 0; i < staged->opened.n && change != MODEL_REWRITTEN; i++) {

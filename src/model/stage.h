@@ -25,6 +25,7 @@ struct model_stage_options {
     bool follow_all_links; /* the operator allows links that lead outside the directory and its Hugging Face blobs */
     void (*warn)(void *context, const char *words); /* NULL: warnings are dropped */
     void *warn_context;
+    uint64_t manifest_bytes_max; /* 0: what readers take, 256 MiB */
 };
 
 struct model_staged {
@@ -48,6 +49,12 @@ enum model_change {
     MODEL_REWRITTEN, /* an open file's bytes may have changed in place */
 };
 enum model_change model_staged_changed(const struct model_staged *staged, const struct model_stage_options *options);
+
+/* A model's directory, absolute, without "." and repeated or trailing slashes; NULL with errno: no memory, or a path with
+ * ".." that does not exist. And the name that it has by itself: "org/name" of a Hugging Face cache directory, else the
+ * final component; NULL: no memory. Both are the caller's. */
+char *model_directory_absolute(const char *directory);
+char *model_directory_name(const char *directory);
 
 /* Whether a model request (protocol 1.5) names this directory: by path (component by component), or by final component.
  */

@@ -1,5 +1,7 @@
 #include "directory.h"
 
+#include <sys/resource.h>
+
 #include "model/stage.h"
 
 #define U8(name, from, to) "\"" name "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[" from "," to "]}"
@@ -284,6 +286,88 @@ static void tensors_above_4_gib_are_staged(void **state)
     model_staged_fini(&staged);
 }
 
+static void many_unknown_dtypes_are_two_warnings(void **state)
+{
+    (void)state;
+    test_safetensors("model.safetensors",
+                     "{\"a\":{\"dtype\":\"Q3\",\"shape\":[1],\"data_offsets\":[0,1]},"
+                     "\"b\":{\"dtype\":\"Q3\",\"shape\":[1],\"data_offsets\":[1,2]},"
+                     "\"c\":{\"dtype\":\"Q4\",\"shape\":[1],\"data_offsets\":[2,3]}}",
+                     3);
+    struct model_staged staged;
+    stage(&staged);
+    assert_int_equal(staged.manifest.tensors.n, 3);
+    assert_string_equal(warnings,
+                        "model.safetensors: tensor \"a\": dtype \"Q3\" is not known: its length is taken as given\n"
+                        "model.safetensors: 3 tensors in all have a dtype that is not known\n");
+    model_staged_fini(&staged);
+}
+
+static void a_shard_of_any_name_is_no_other_file(void **state)
+{
+    (void)state;
+    test_text_file("model.safetensors.index.json", "{\"weight_map\":{\"a\":\"weights.st\"}}");
+    test_safetensors("weights.st", ONE("a"), 4);
+    struct model_staged staged;
+    stage(&staged);
+    assert_shards(&staged, "weights.st");
+    assert_files(&staged, "model.safetensors.index.json");
+    model_staged_fini(&staged);
+}
+
+static void a_manifest_that_no_reader_takes_is_refused(void **state)
+{
+    (void)state;
+    test_safetensors("model.safetensors", ONE("a"), 4);
+    struct model_staged staged;
+    struct penstock_error error = { 0 };
+    struct base_buf text = { 0 };
+    stage(&staged);
+    assert_int_equal(model_manifest_write(&staged.manifest, &text, &error), 0);
+    model_staged_fini(&staged);
+    struct model_stage_options bounded = { .manifest_bytes_max = text.n };
+    assert_int_equal(model_stage(test_directory, &bounded, &staged, &error), 0);
+    model_staged_fini(&staged);
+    bounded.manifest_bytes_max = text.n - 1;
+    assert_int_equal(model_stage(test_directory, &bounded, &staged, &error), PENSTOCK_ELIMIT);
+    assert_non_null(strstr(error.message, test_directory));
+    assert_non_null(strstr(error.message, "manifest has"));
+    base_buf_fini(&text);
+}
+
+static void a_directory_that_cannot_be_looked_at_is_no_change(void **state)
+{
+    (void)state;
+    test_safetensors("model.safetensors", ONE("a"), 4);
+    struct model_staged staged;
+    struct rlimit files, none;
+    stage(&staged);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    none = files;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    enum model_change change = model_staged_changed(&staged, &options);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(change, MODEL_SAME);
+    model_staged_fini(&staged);
+}
+
+static void a_directory_that_is_gone_has_been_replaced(void **state)
+{
+    (void)state;
+    test_safetensors("model.safetensors", ONE("a"), 4);
+    struct model_staged staged;
+    stage(&staged);
+    char away[PATH_MAX];
+    snprintf(away, sizeof away, "%.4000s-away", test_directory);
+    assert_int_equal(rename(test_directory, away), 0);
+    enum model_change change = model_staged_changed(&staged, &options);
+    assert_int_equal(rename(away, test_directory), 0);
+    assert_int_equal(change, MODEL_REPLACED);
+    assert_int_equal(model_staged_changed(&staged, &options), MODEL_SAME);
+    model_staged_fini(&staged);
+}
+
 static void a_change_is_told_as_replaced_or_rewritten(void **state)
 {
     (void)state;
@@ -358,6 +442,11 @@ int main(void)
         in_a_directory(what_is_no_file_or_leads_outside_is_no_shard),
         in_a_directory(an_unknown_dtype_is_staged_with_a_warning),
         in_a_directory(tensors_above_4_gib_are_staged),
+        in_a_directory(many_unknown_dtypes_are_two_warnings),
+        in_a_directory(a_shard_of_any_name_is_no_other_file),
+        in_a_directory(a_manifest_that_no_reader_takes_is_refused),
+        in_a_directory(a_directory_that_cannot_be_looked_at_is_no_change),
+        in_a_directory(a_directory_that_is_gone_has_been_replaced),
         in_a_directory(a_change_is_told_as_replaced_or_rewritten),
         cmocka_unit_test(a_request_names_a_directory),
     };
