@@ -26,22 +26,31 @@ static void place_free(struct peer_place *place)
     pthread_mutex_destroy(&place->staging);
     free(place->directory);
     free(place->name);
+    free(place->own_name);
     free(place);
 }
 
-static struct peer_place *place_new(const char *name, const char *directory)
+static struct peer_place *place_new(const char *name, const char *directory, struct penstock_error *error)
 {
     struct peer_place *place = calloc(1, sizeof *place);
-    if (!place)
-        return NULL;
-    pthread_mutex_init(&place->staging, NULL);
-    place->directory = strdup(directory);
-    place->name = name ? strdup(name) : NULL;
-    if (!place->directory || (name && !place->name)) {
-        place_free(place);
+    if (!place) {
+        base_error_set(error, PENSTOCK_ENOMEM, "no memory");
         return NULL;
     }
-    return place;
+    pthread_mutex_init(&place->staging, NULL);
+    place->directory = model_directory_absolute(directory);
+    if (!place->directory) {
+        int cause = errno;
+        base_error_sys(error, cause, "stage %s", directory);
+    } else {
+        place->own_name = model_directory_name(place->directory);
+        place->name = name ? strdup(name) : NULL;
+        if (place->own_name && (!name || place->name))
+            return place;
+        base_error_set(error, PENSTOCK_ENOMEM, "no memory");
+    }
+    place_free(place);
+    return NULL;
 }
 
 void peer_models_fini(struct peer_models *models)
@@ -180,8 +189,7 @@ static bool request_names(const char *request, const struct peer_place *place)
 {
     if (place->name && strcmp(request, place->name) == 0)
         return true;
-    /* A Hugging Face cache directory's own name, "org/name". */
-    if (!place->name && place->current && strcmp(request, place->current->id) == 0)
+    if (!place->name && strcmp(request, place->own_name) == 0)
         return true;
     return model_request_names(request, place->directory);
 }
@@ -229,34 +237,47 @@ static void leave(struct peer_models *models, struct peer_place *place)
         peer_models_unref(models, idle[i]);
 }
 
-/* Finds the request's place and enters it; with allow_any_path an absolute path gets one. */
+/* Finds the request's place and enters it; fresh, where there is one, becomes it if there is none. Returns whether
+ * fresh was taken. */
+static bool find_or_add(struct peer_models *models, const char *request, struct peer_place *fresh,
+                        struct peer_place **out)
+{
+    bool taken = false;
+    pthread_mutex_lock(&models->lock);
+    *out = find(models, request);
+    if (!*out && fresh) { /* perhaps it is there already, and the request has ".." in it */
+        *out = find(models, fresh->directory);
+        taken = !*out && base_vec_push(&models->places, fresh);
+        *out = taken ? fresh : *out;
+    }
+    if (*out)
+        (*out)->users++;
+    pthread_mutex_unlock(&models->lock);
+    return taken;
+}
+
+/* With allow_any_path an absolute path gets a place. It is made without the lock: ".." asks the file system. */
 static int enter(struct peer_models *models, const char *request, struct peer_place **out, struct penstock_error *error)
 {
-    int code = 0;
-    pthread_mutex_lock(&models->lock);
-    struct peer_place *place = find(models, request);
-    if (!place && models->options.allow_any_path && request[0] == '/') {
-        place = place_new(NULL, request);
-        if (!place || !base_vec_push(&models->places, place)) {
-            if (place)
-                place_free(place);
-            place = NULL;
-            code = base_error_set(error, PENSTOCK_ENOMEM, "no memory");
-        } else {
-            place->on_demand = true;
-        }
-    }
-    if (place)
-        place->users++;
-    pthread_mutex_unlock(&models->lock);
-    if (!place && code == 0) {
+    (void)find_or_add(models, request, NULL, out);
+    if (*out)
+        return 0;
+    if (!models->options.allow_any_path || request[0] != '/') {
         bool path = request[0] == '/' || request[0] == '.';
-        code = base_error_set(error, PENSTOCK_ENOTFOUND, "model %s is not staged here: %s", request,
+        return base_error_set(error, PENSTOCK_ENOTFOUND, "model %s is not staged here: %s", request,
                               path ? "stage it with --weights, or allow any path with --allow-any-path"
                                    : "stage its directory with --weights");
     }
-    *out = place;
-    return code;
+    struct penstock_error why = { 0 };
+    struct peer_place *fresh = place_new(NULL, request, &why);
+    if (!fresh) {
+        *error = why;
+        return why.code;
+    }
+    fresh->on_demand = true;
+    if (!find_or_add(models, request, fresh, out))
+        place_free(fresh);
+    return *out ? 0 : base_error_set(error, PENSTOCK_ENOMEM, "no memory");
 }
 
 int peer_models_get(struct peer_models *models, const char *request, struct peer_model **model,
@@ -271,28 +292,57 @@ int peer_models_get(struct peer_models *models, const char *request, struct peer
     return code;
 }
 
-int peer_models_add(struct peer_models *models, const char *name, const char *directory, struct penstock_error *error)
+static struct peer_place *named(struct peer_models *models, const char *name)
 {
+    base_vec_for_each (place, &models->places)
+        if ((*place)->name && strcmp((*place)->name, name) == 0)
+            return *place;
+    return NULL;
+}
+
+static const char *id_of(const struct peer_place *place)
+{
+    return place->name ? place->name : place->own_name;
+}
+
+/* Takes a new place in, and enters it. */
+static int add_place(struct peer_models *models, struct peer_place *place, struct penstock_error *error)
+{
+    int code = 0;
     pthread_mutex_lock(&models->lock);
-    base_vec_for_each (other, &models->places) {
-        if (name && (*other)->name && strcmp((*other)->name, name) == 0) {
-            pthread_mutex_unlock(&models->lock);
-            return base_error_set(error, PENSTOCK_EINVAL, "two directories have the name %s: %s and %s", name,
-                                  (*other)->directory, directory);
-        }
-    }
-    struct peer_place *place = place_new(name, directory);
-    bool added = place && base_vec_push(&models->places, place);
-    if (added)
+    struct peer_place *other = place->name ? named(models, place->name) : NULL;
+    const struct peer_place *first = find(models, id_of(place));
+    if (other)
+        code = base_error_set(error, PENSTOCK_EINVAL, "two directories have the name %s: %s and %s", place->name,
+                              other->directory, place->directory);
+    else if (!base_vec_push(&models->places, place))
+        code = base_error_set(error, PENSTOCK_ENOMEM, "no memory");
+    else
         place->users++;
     pthread_mutex_unlock(&models->lock);
-    if (!added) {
-        if (place)
-            place_free(place);
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory");
+    if (code == 0 && first)
+        base_log_warning(
+            "%s is the name of %s as well, which comes first: clients reach %s by its path; give it a name "
+            "of its own with NAME=DIR",
+            id_of(place), first->directory, place->directory);
+    return code;
+}
+
+int peer_models_add(struct peer_models *models, const char *name, const char *directory, struct penstock_error *error)
+{
+    struct penstock_error why = { 0 };
+    struct peer_place *place = place_new(name, directory, &why);
+    if (!place) {
+        *error = why;
+        return why.code;
+    }
+    int code = add_place(models, place, error);
+    if (code) {
+        place_free(place);
+        return code;
     }
     struct peer_model *model;
-    int code = place_model(models, place, true, &model, error);
+    code = place_model(models, place, true, &model, error);
     if (code == 0)
         peer_models_unref(models, model);
     leave(models, place);
@@ -312,11 +362,11 @@ void peer_models_announce(struct peer_models *models)
     pthread_mutex_unlock(&models->lock);
 }
 
-static void write_model(struct json_writer *w, const struct peer_model *model)
+static void write_model(struct json_writer *w, const char *id, const struct peer_model *model)
 {
     const struct model_manifest *m = &model->staged.manifest;
     json_write_object(w);
-    json_write_key_text(w, "id", model->id);
+    json_write_key_text(w, "id", id);
     json_write_key_u64(w, "shards", m->shards.n);
     json_write_key_u64(w, "tensors", m->tensors.n);
     json_write_key_u64(w, "bytes", model->bytes);
@@ -336,8 +386,12 @@ int peer_models_list(struct peer_models *models, struct base_buf *json, struct p
     for (size_t i = 0;; i++) {
         pthread_mutex_lock(&models->lock);
         struct peer_place *place = i < models->places.n ? models->places.at[i] : NULL;
-        if (place)
+        const char *id = NULL;
+        if (place) {
             place->users++;
+            /* What a request may say (protocol 2.5), and then gets this model and no other. */
+            id = find(models, id_of(place)) == place ? id_of(place) : place->directory;
+        }
         pthread_mutex_unlock(&models->lock);
         if (!place)
             break;
@@ -345,7 +399,7 @@ int peer_models_list(struct peer_models *models, struct base_buf *json, struct p
         struct penstock_error why;
         int code = place_model(models, place, false, &model, &why);
         if (code == 0) {
-            write_model(&w, model);
+            write_model(&w, id, model);
             peer_models_unref(models, model);
         } else {
             base_log_debug("not listed: %s", why.message);

@@ -30,7 +30,9 @@ struct peer_model {
 };
 
 struct peer_place {
-    char *directory, *name;     /* name NULL: none was given */
+    char *directory; /* absolute: requests name it as the manifest does */
+    char *name;      /* NULL: none was given */
+    char *own_name;  /* the directory's own: "org/name" in a Hugging Face cache */
     bool on_demand;             /* staged because a client named its path; dropped when nobody uses it */
     unsigned users;             /* threads between finding the place and being done with it */
     pthread_mutex_t staging;    /* held over I/O: one thread looks or stages, the others wait for what it finds */

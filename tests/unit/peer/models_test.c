@@ -112,6 +112,70 @@ static void the_first_that_matches_is_taken(void **state)
     peer_models_unref(&f->models, model);
 }
 
+static void a_relative_directory_is_found_by_its_whole_path(void **state)
+{
+    struct fixture *f = *state;
+    char before[512], up[512];
+    start(f, false);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(f->base), 0);
+    add(f, NULL, "./a");
+    snprintf(up, sizeof up, "%s/b/../b", f->base);
+    add(f, NULL, up);
+    assert_int_equal(chdir(before), 0);
+    const char *const requests[] = { f->a, "a", f->b, "b" };
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        struct peer_model *model = get(f, requests[i]);
+        assert_non_null(model);
+        peer_models_unref(&f->models, model);
+    }
+}
+
+/* While it is staged anew, or cannot be, a place has no model: its name is still its name. */
+static void a_cache_directory_keeps_its_name_while_it_has_no_model(void **state)
+{
+    struct fixture *f = *state;
+    struct peer_model *model;
+    struct penstock_error error;
+    char path[512];
+    start(f, false);
+    const char *const parts[] = { "models--org--m", "models--org--m/snapshots" };
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", f->base, parts[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    char dir[256];
+    model_dir_make(path, "rev", 100, 'r', dir);
+    add(f, NULL, dir);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_int_equal(unlink(path), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_not_equal(peer_models_get(&f->models, "org/m", &model, &error), 0);
+        assert_non_null(strstr(error.message, "no weights here"));
+    }
+    model_dir_write(dir, "model.safetensors", 100, 's');
+    model = get(f, "org/m");
+    assert_non_null(model);
+    peer_models_unref(&f->models, model);
+}
+
+static void a_model_whose_name_is_taken_is_listed_by_its_path(void **state)
+{
+    struct fixture *f = *state;
+    struct base_buf json = { 0 };
+    struct penstock_error error;
+    char want[300];
+    start(f, false);
+    add(f, "b", f->a);
+    add(f, NULL, f->b);
+    assert_int_equal(peer_models_list(&f->models, &json, &error), 0);
+    base_buf_append(&json, "", 1);
+    snprintf(want, sizeof want, "\"id\":\"%s\"", f->b);
+    assert_non_null(strstr((const char *)json.at, "\"id\":\"b\""));
+    assert_non_null(strstr((const char *)json.at, want));
+    base_buf_fini(&json);
+}
+
 static void a_name_is_given_once(void **state)
 {
     struct fixture *f = *state;
@@ -290,6 +354,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_models(a_model_is_found_by_path_by_final_component_and_by_name),
         with_models(the_first_that_matches_is_taken),
+        with_models(a_relative_directory_is_found_by_its_whole_path),
+        with_models(a_cache_directory_keeps_its_name_while_it_has_no_model),
+        with_models(a_model_whose_name_is_taken_is_listed_by_its_path),
         with_models(a_name_is_given_once),
         with_models(what_is_not_staged_is_refused_with_advice),
         with_models(a_directory_without_a_model_is_named),
