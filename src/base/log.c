@@ -29,6 +29,14 @@ static size_t prefix(char *line, size_t size, enum base_log_level level)
     return n + (size_t)snprintf(line + n, size - n, ".%03ldZ %s: ", now.tv_nsec / 1000000, names[level]);
 }
 
+/* The bytes of a control character at c, or 0. 8-bit ones too, C2 80 to C2 9F in UTF-8: some terminals obey them. */
+static size_t control_bytes(const unsigned char *c)
+{
+    if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0)
+        return 2;
+    return c[0] < 0x20 || c[0] == 0x7f;
+}
+
 void base_log(enum base_log_level level, const char *format, ...)
 {
     if (level > threshold)
@@ -40,11 +48,12 @@ void base_log(enum base_log_level level, const char *format, ...)
     va_end(args);
 
     size_t n = prefix(line, sizeof line, level);
-    for (const char *c = words; *c && n + 6 < sizeof line; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            n += (size_t)snprintf(line + n, sizeof line - n, "\\x%02x", (unsigned char)*c);
-        else
-            line[n++] = *c;
+    for (const char *c = words; *c && n + 10 < sizeof line;) {
+        size_t control = control_bytes((const unsigned char *)c);
+        if (control == 0)
+            line[n++] = *c++;
+        for (; control > 0; control--)
+            n += (size_t)snprintf(line + n, sizeof line - n, "\\x%02x", (unsigned char)*c++);
     }
     line[n++] = '\n';
     /* One write a line, so that lines of several threads do not mix. A log that cannot be written stops nothing. */

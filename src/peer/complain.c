@@ -41,7 +41,7 @@ void peer_complain(struct peer_complaints *complaints, const char *format, ...)
     if (!peer_complaints_allow(complaints, base_now_ns(), &dropped))
         return;
     if (dropped > 0)
-        base_log_warning("%u more warnings about clients were not written", dropped);
+        base_log_warning("%u more warnings were not written", dropped);
     char words[1024];
     va_list args;
     va_start(args, format);

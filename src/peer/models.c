@@ -94,6 +94,16 @@ bool peer_models_unwanted(struct peer_models *models, const struct peer_model *m
     return unwanted;
 }
 
+uint64_t peer_models_warmed(struct peer_models *models)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&models->lock);
+    base_list_for_each (node, &models->live)
+        bytes += atomic_load(&base_list_entry(node, struct peer_model, node)->warmed_bytes);
+    pthread_mutex_unlock(&models->lock);
+    return bytes;
+}
+
 /* ---- one place, under its staging lock ---- */
 
 static void log_staged(const struct peer_model *model)

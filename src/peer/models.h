@@ -25,14 +25,15 @@ struct peer_model {
     char *id;           /* what a model request may say */
     int64_t staging_ns; /* how long it took */
     unsigned refs;
-    _Atomic bool rewritten; /* a file changed in place: what was promised under this version is lost */
-    _Atomic bool replaced;  /* newcomers get another version */
+    _Atomic uint64_t warmed_bytes; /* the worker's */
+    _Atomic bool rewritten;        /* a file changed in place: what was promised under this version is lost */
+    _Atomic bool replaced;         /* newcomers get another version */
 };
 
 struct peer_place {
-    char *directory; /* absolute: requests name it as the manifest does */
-    char *name;      /* NULL: none was given */
-    char *own_name;  /* the directory's own: "org/name" in a Hugging Face cache */
+    char *directory;            /* absolute: requests name it as the manifest does */
+    char *name;                 /* NULL: none was given */
+    char *own_name;             /* the directory's own: "org/name" in a Hugging Face cache */
     bool on_demand;             /* staged because a client named its path; dropped when nobody uses it */
     unsigned users;             /* threads between finding the place and being done with it */
     pthread_mutex_t staging;    /* held over I/O: one thread looks or stages, the others wait for what it finds */
@@ -78,6 +79,9 @@ void peer_models_unref(struct peer_models *models, struct peer_model *model);
 
 /* Whether nobody but the caller, who has a reference, has a use for the model. */
 bool peer_models_unwanted(struct peer_models *models, const struct peer_model *model);
+
+/* Bytes that were warmed, of all models that still have a user. */
+uint64_t peer_models_warmed(struct peer_models *models);
 
 /* The answer to penstock:models (protocol 2.5), without its length. */
 PENSTOCK_CHECKED int peer_models_list(struct peer_models *models, struct base_buf *json, struct penstock_error *error);

@@ -55,8 +55,9 @@ static void on_rewritten(void *context, struct peer_model *model)
 
 static void on_warning(void *context, const char *words)
 {
-    (void)context;
-    base_log_warning("%s", words);
+    struct peer_server *server = context;
+    /* Staging happens when clients ask: what it warns of is theirs to repeat. */
+    peer_complain(&server->complaints, "%s", words);
 }
 
 static void server_init(struct peer_server *server, const struct peer_options *options)
@@ -77,13 +78,15 @@ static void server_init(struct peer_server *server, const struct peer_options *o
     pthread_condattr_destroy(&attr);
     base_list_init(&server->connections);
     peer_complaints_init(&server->complaints);
-    peer_models_init(&server->models, &(struct peer_models_options){
-                                          .allow_any_path = options->allow_any_path,
-                                          .stage = { .follow_all_links = options->follow_links, .warn = on_warning },
-                                          .staged = on_staged,
-                                          .rewritten = on_rewritten,
-                                          .context = server,
-                                      });
+    peer_models_init(
+        &server->models,
+        &(struct peer_models_options){
+            .allow_any_path = options->allow_any_path,
+            .stage = { .follow_all_links = options->follow_links, .warn = on_warning, .warn_context = server },
+            .staged = on_staged,
+            .rewritten = on_rewritten,
+            .context = server,
+        });
 }
 
 static void server_fini(struct peer_server *server)

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -13,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "memory.h"
 #include "thread.h"
 
 #define SCRATCH_BYTES (256u << 10) /* stays in the second-level cache between pread and the hash */
@@ -115,21 +115,6 @@ static void hash_model(struct peer_worker *worker, struct peer_model *model)
 
 /* ---- warming ---- */
 
-/* What the kernel could give without swapping, in bytes; 0 where it does not say. Cached pages count as available:
- * those that we brought in among them. */
-static uint64_t memory_available(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    unsigned long long kib = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return (uint64_t)kib << 10;
-}
-
 /* Into the page cache, and into the page tables for writev. The kernel's own read: a file cut short is an error here,
  * not a signal. */
 static void warm_step(const struct peer_file *file, uint64_t offset, uint64_t len)
@@ -147,13 +132,13 @@ static void warm_model(struct peer_worker *worker, struct peer_model *model)
         const struct peer_file *file = &model->files[i];
         for (uint64_t at = 0; at < file->len_bytes && !stopped(&job); at += WARM_STEP_BYTES) {
             uint64_t left = file->len_bytes - at, len = left < WARM_STEP_BYTES ? left : WARM_STEP_BYTES;
-            if (worker->warmed_bytes + len > memory_available() / 10 * 9) {
+            if (peer_models_warmed(worker->models) + len > peer_memory_available() / 10 * 9) {
                 base_log_info("%s: warmed %.1f of %.1f GB, which is what memory is free for", model->id,
                               (double)job.done_bytes / 1e9, (double)model->bytes / 1e9);
                 return;
             }
             warm_step(file, at, len);
-            worker->warmed_bytes += len;
+            atomic_fetch_add(&model->warmed_bytes, len);
             progress(&job, len);
         }
     }

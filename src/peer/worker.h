@@ -16,7 +16,6 @@ struct peer_worker {
     pthread_cond_t more;
     BASE_VEC(struct peer_model *) queue; /* with a reference each */
     _Atomic bool stop;
-    uint64_t warmed_bytes; /* the thread's: of all models so far */
 };
 
 PENSTOCK_CHECKED int peer_worker_init(struct peer_worker *worker, struct peer_models *models, bool warm, bool hash,

@@ -29,6 +29,11 @@ static void a_line_cannot_be_forged(void **state)
     base_log_init(BASE_LOG_INFO, true);
     assert_true(logged(line, sizeof line, BASE_LOG_WARNING, "a\nb\x1b[31m") > 0);
     assert_string_equal(line, "<4>a\\x0ab\\x1b[31m\n");
+    assert_true(logged(line, sizeof line, BASE_LOG_WARNING,
+                       "\xc2\x9b"
+                       "31m \xc2\xa9 \xe2\x80\x9b \xc2") > 0);
+    assert_string_equal(line, "<4>\\xc2\\x9b"
+                              "31m \xc2\xa9 \xe2\x80\x9b \xc2\n");
 }
 
 static void what_is_below_the_level_is_not_written(void **state)
