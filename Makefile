@@ -1,5 +1,5 @@
 # For people. The build is Meson's (meson.build); each target here is a script of scripts/.
-.PHONY: demo check check-fast fuzz install clean
+.PHONY: demo check check-fast fuzz bench install clean
 
 demo:            # build, serve a model, pull it, compare; MODEL=dir takes yours
 	@scripts/demo $(MODEL)
@@ -13,6 +13,9 @@ check-fast:      # build and unit tests
 fuzz:            # each decoder for 20 s, or SECONDS=n
 	@scripts/fuzz $(or $(SECONDS),20)
 
+bench:           # measure beside nginx (bench/README.md); GATES="one many ..." takes some
+	@scripts/bench $(GATES)
+
 install:         # DESTDIR and PREFIX as usual
 	@scripts/setup build
 	@meson setup --reconfigure build-install $(if $(PREFIX),--prefix $(PREFIX)) --buildtype release -Dtests=disabled \
@@ -20,4 +23,4 @@ install:         # DESTDIR and PREFIX as usual
 	@meson install -C build-install
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz build-install
+	@rm -rf build build-asan build-tsan build-fuzz build-bench build-install

@@ -1,0 +1,45 @@
+/* What the benchmark programs share. They are programs, not a library: whatever goes wrong ends them with words. */
+#ifndef PENSTOCK_BENCH_COMMON_H
+#define PENSTOCK_BENCH_COMMON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+__attribute__((noreturn, format(printf, 1, 2))) void bench_die(const char *format, ...);
+
+/* A decimal number, or an end with words that name what it was for. */
+uint64_t bench_number(const char *text, const char *what);
+
+int64_t bench_now_ns(void);
+int64_t bench_cpu_ns(void); /* of this process: user and system, all threads */
+
+/* Memory that is already there: no page of it faults while the clock runs. */
+void *bench_memory(size_t len_bytes);
+
+/* "HOST:PORT", blocking, TCP_NODELAY. */
+int bench_dial(const char *address);
+void bench_send(int fd, const void *from, size_t len);
+void bench_receive(int fd, void *to, size_t len);
+
+/* The bench models' contents: the 8-byte word at file offset 8 * i is bench_word(i), so that whoever reads a range can
+ * tell whether it is the right one. Offsets and lengths are multiples of 8. */
+static inline uint64_t bench_word(uint64_t i)
+{
+    return i * UINT64_C(0x9E3779B97F4A7C15) + 1;
+}
+void bench_check(const void *memory, uint64_t file_offset, uint64_t len, const char *what);
+
+/* n clients, a thread each: all get ready, and when the last one is they start together. */
+struct bench_clients {
+    size_t n;
+    void (*get_ready)(size_t client, void *context);
+    void (*go)(size_t client, void *context);
+    void *context;
+};
+struct bench_times {
+    double wall_s;       /* from the common start to the last one's end */
+    double client_cpu_s; /* of all of them, in that time */
+};
+struct bench_times bench_clients_run(const struct bench_clients *clients);
+
+#endif
