@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cmd.h"
 #include "peer/peer.h"
+#include "json/utf8.h"
 
 static const char usage_text[] =
     "usage: penstock serve --weights [NAME=]DIR [--weights ...] [OPTIONS]\n"
@@ -101,7 +102,7 @@ static bool parse_weights(struct peer_options *options, char *text)
     }
     if (!*d.path)
         return bad_value("--weights", text, "a directory is wanted");
-    if (d.name && (!*d.name || strncmp(d.name, "penstock:", 9) == 0))
+    if (d.name && (!*d.name || strncmp(d.name, "penstock:", 9) == 0 || !json_utf8_valid(d.name, strlen(d.name))))
         return bad_value("--weights", text, "not a name that clients could ask for");
     if (!base_vec_push(&options->weights, d))
         return bad_value("--weights", text, "no memory");

@@ -52,7 +52,7 @@ class Peer:
             command += ["--listen-weights", name]
         environment = dict(os.environ, XDG_CACHE_HOME=cache)
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE, text=True, env=environment)
+                                        stderr=subprocess.PIPE, text=True, errors="replace", env=environment)
         self.log, self.ended, self.news = [], False, threading.Condition()
         self.reader = threading.Thread(target=self._read_log)
         self.reader.start()

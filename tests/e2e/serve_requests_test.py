@@ -66,6 +66,11 @@ class ModelRequests(harness.PeerTest):
         client.send(harness.MODE_TCP)
         self.assertEqual(len(client.range(0, 0, 8)), 8)
 
+    def test_a_name_that_is_not_utf_8_is_refused(self):
+        peer = self.start("--weights", b"na\xffme=" + self.path("m").encode())
+        self.assertEqual(peer.wait(), 2)
+        self.assertRegex("\n".join(peer.log), "not a name that clients could ask for")
+
     def test_refusals_in_words(self):
         version = self.ask("m").read_json()["model_version"]
         for text, words in [("penstock:join another m", "another version"), (f"penstock:join {version} no", "no"),
