@@ -35,8 +35,9 @@ static int base_name(const char *model, char *out, size_t size, struct penstock_
     size_t begin = end;
     while (begin > 0 && model[begin - 1] != '/')
         begin--;
-    snprintf(out, size, "%.*s", (int)(end - begin), model + begin);
-    if (pull_name_fault(out, true))
+    bool fits = end - begin < size;
+    snprintf(out, size, "%.*s", fits ? (int)(end - begin) : 0, model + begin);
+    if (!fits || pull_name_fault(out, true))
         return base_error_set(error, PENSTOCK_EINVAL, "%s: no directory can be named after it; say -o DIR", model);
     return 0;
 }
@@ -48,6 +49,8 @@ static int choose_target(const struct pull_options *options, char *dir, size_t d
     static const char suffix[] = ".safetensors";
     char model[256];
     name[0] = '\0';
+    if (options->output && strlen(options->output) >= dir_size)
+        return base_error_set(error, PENSTOCK_EINVAL, "-o: a path of %zu bytes is too long", strlen(options->output));
     if (options->n_globs == 0) {
         if (!options->output)
             return base_name(options->model, dir, dir_size, error);
