@@ -1,6 +1,9 @@
 #include "text.h"
 
 #include <stdbool.h>
+#include <string.h>
+
+#include "json/utf8.h"
 
 /* C0, DEL, and C1 as UTF-8 writes it (C2 80 to C2 9F): each is one or two bytes to escape; 0 for what is harmless. */
 static size_t control_bytes(const unsigned char *c)
@@ -52,15 +55,21 @@ size_t cli_print_escaped(FILE *to, const char *text)
 void cli_print_json(FILE *to, const char *text)
 {
     putc('"', to);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
+    size_t len = strlen(text);
+    for (const char *end = text + len; text < end; text += len) {
+        const unsigned char *c = (const unsigned char *)text;
+        len = json_utf8_len(text, (size_t)(end - text));
+        if (len == 0) {
+            fputs("\\ufffd", to);
+            len = 1;
+        } else if (*c == '"' || *c == '\\')
             fprintf(to, "\\%c", *c);
         else if (*c < 0x20 || *c == 0x7f)
             fprintf(to, "\\u%04x", *c);
         else if (control_bytes(c) == 2)
-            fprintf(to, "\\u%04x", *++c); /* C2 NN is U+00NN */
+            fprintf(to, "\\u%04x", c[1]); /* C2 NN is U+00NN */
         else
-            putc(*c, to);
+            fwrite(text, 1, len, to);
     }
     putc('"', to);
 }

@@ -11,7 +11,7 @@
 size_t cli_escape(char *out, size_t size, const char *text);
 /* The same to a stream. Returns the columns written, one a character of UTF-8. */
 size_t cli_print_escaped(FILE *to, const char *text);
-/* With quotes. */
+/* With quotes. What is not UTF-8, as an argument or a path can be, becomes U+FFFD. */
 void cli_print_json(FILE *to, const char *text);
 
 #define CLI_SIZE_MAX 24
