@@ -5,16 +5,21 @@
 
 #include <penstock/penstock.h>
 
+#include "base/clock.h"
 #include "base/vec.h"
 #include "cmd.h"
 #include "text.h"
 
+#define TIMEOUT_MAX 86400
+
 static const char help[] =
-    "usage: penstock ls PEER [--json]\n"
-    "       penstock ls PEER MODEL [--json]\n"
+    "usage: penstock ls PEER [--timeout SECONDS] [--json]\n"
+    "       penstock ls PEER MODEL [--timeout SECONDS] [--json]\n"
     "\n"
     "Lists the models that a peer serves, or the tensors of one. PEER is HOST, HOST:PORT or [IPV6]:PORT (9910 where\n"
-    "no port is given).\n";
+    "no port is given). A peer that brings no byte for SECONDS is given up; default: 30, and 300 for a MODEL, which it "
+    "may\n"
+    "have to stage first.\n";
 
 static int failed(const struct penstock_error *error)
 {
@@ -80,11 +85,11 @@ static void models_table(const struct penstock_models *models)
     }
 }
 
-static int list_models(const char *peer, bool json)
+static int list_models(const char *peer, const struct penstock_options *how, bool json)
 {
     struct penstock_models *models;
     struct penstock_error error = { 0 };
-    int rc = penstock_models_get(peer, NULL, &models, &error);
+    int rc = penstock_models_get(peer, how, &models, &error);
     if (rc < 0)
         return failed(&error);
     (json ? models_json : models_table)(models);
@@ -180,11 +185,11 @@ static void tensors_table(const struct penstock_catalogue *catalogue)
     base_buf_fini(&shape);
 }
 
-static int list_tensors(const char *peer, const char *model, bool json)
+static int list_tensors(const char *peer, const char *model, const struct penstock_options *how, bool json)
 {
     struct penstock_session *session;
     struct penstock_error error = { 0 };
-    int rc = penstock_weights_open(peer, model, NULL, NULL, &session, &error);
+    int rc = penstock_weights_open(peer, model, NULL, how, &session, &error);
     if (rc < 0)
         return failed(&error);
     struct penstock_catalogue *catalogue = penstock_session_catalogue(session);
@@ -194,13 +199,26 @@ static int list_tensors(const char *peer, const char *model, bool json)
     return CLI_OK;
 }
 
+/* The same for every wait; false: no such number. */
+static bool parse_timeout(const char *text, struct penstock_options *how)
+{
+    char *end;
+    unsigned long seconds = strtoul(text, &end, 10);
+    if (*end || end == text || seconds < 1 || seconds > TIMEOUT_MAX)
+        return false;
+    how->connect_timeout_ns = how->manifest_timeout_ns = how->reply_timeout_ns = (int64_t)seconds * BASE_SECOND_NS;
+    return true;
+}
+
 int cmd_ls(int argc, char **argv)
 {
     static const struct option long_options[] = {
         { "json", no_argument, NULL, 'J' },
+        { "timeout", required_argument, NULL, 'T' },
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
+    struct penstock_options how = { .size = sizeof how };
     bool json = false;
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
@@ -208,17 +226,21 @@ int cmd_ls(int argc, char **argv)
             fputs(help, stdout);
             return CLI_OK;
         }
-        if (c != 'J') {
+        if (c == 'T' && !parse_timeout(optarg, &how)) {
+            fprintf(stderr, "penstock ls: --timeout takes seconds, 1 to 86400, not %s\n", optarg);
+            return CLI_USAGE;
+        }
+        if (c != 'J' && c != 'T') {
             fputs(help, stderr);
             return CLI_USAGE;
         }
-        json = true;
+        json |= c == 'J';
     }
     int words = argc - optind;
     if (words != 1 && words != 2) {
         fputs(help, stderr);
         return CLI_USAGE;
     }
-    int status = words == 1 ? list_models(argv[optind], json) : list_tensors(argv[optind], argv[optind + 1], json);
-    return fflush(stdout) == 0 ? status : CLI_FAILED;
+    return words == 1 ? list_models(argv[optind], &how, json)
+                      : list_tensors(argv[optind], argv[optind + 1], &how, json);
 }

@@ -22,8 +22,8 @@ static const char help[] =
     "      --tensors GLOB     only tensors of such names, into one file MODEL.safetensors (in -o DIR, or\n"
     "                         -o FILE.safetensors); can be given several times. Not verified: digests are of files\n"
     "  -j, --connections N    fetch through N connections at once (1 to 64)\n"
-    "      --timeout SECONDS  give up on a connection that brings no byte for so long (30); the manifest has 300,\n"
-    "                         since the peer may have to stage the model first\n"
+    "      --timeout SECONDS  give up on a connection that brings no byte for so long; default: 30, and 300 for\n"
+    "                         the manifest, since the peer may have to stage the model first\n"
     "      --no-verify        do not compare digests with the peer's\n"
     "      --json             print a summary as JSON on standard output\n"
     "  -v, --verbose          say more\n"
@@ -62,7 +62,7 @@ static int parse(int argc, char **argv, struct pull_options *options, bool *help
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "o:j:vqh", long_options, NULL)) != -1;) {
         char *end;
-        unsigned long seconds;
+        unsigned long number;
         switch (c) {
         case 'o':
             options->output = optarg;
@@ -71,15 +71,16 @@ static int parse(int argc, char **argv, struct pull_options *options, bool *help
             options->globs[options->n_globs++] = optarg;
             break;
         case 'j':
-            options->connections = (unsigned)strtoul(optarg, &end, 10);
-            if (*end || end == optarg || options->connections < 1 || options->connections > CONNECTIONS_MAX)
+            number = strtoul(optarg, &end, 10);
+            if (*end || end == optarg || number < 1 || number > CONNECTIONS_MAX)
                 return wrong("-j takes a number from 1 to 64, not ", optarg);
+            options->connections = (unsigned)number;
             break;
         case OPT_TIMEOUT:
-            seconds = strtoul(optarg, &end, 10);
-            if (*end || end == optarg || seconds < 1 || seconds > TIMEOUT_MAX)
+            number = strtoul(optarg, &end, 10);
+            if (*end || end == optarg || number < 1 || number > TIMEOUT_MAX)
                 return wrong("--timeout takes seconds, 1 to 86400, not ", optarg);
-            options->timeout_ns = (int64_t)seconds * BASE_SECOND_NS;
+            options->timeout_ns = (int64_t)number * BASE_SECOND_NS;
             break;
         case OPT_NO_VERIFY:
             options->verify = false;
@@ -176,7 +177,7 @@ static int finish(const struct pull_options *options, int rc, const struct pull_
         print_json(options, result);
     else if (!options->quiet)
         print_summary(options, result);
-    return fflush(stdout) == 0 ? CLI_OK : CLI_FAILED;
+    return CLI_OK;
 }
 
 int cmd_pull(int argc, char **argv)

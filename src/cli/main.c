@@ -1,5 +1,9 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd.h"
 #include "cmd_wire.h"
@@ -25,20 +29,44 @@ static void usage(FILE *to)
     fputs("\n`penstock COMMAND --help` says more about one; `penstock --version` prints the version.\n", to);
 }
 
+/* A standard stream that came closed would be the number of the next file or socket, and get what is meant for people.
+ */
+static int hold_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0)
+            return -1;
+    return 0;
+}
+
+/* What could not be printed is a failure, whatever the command came to. */
+static int printed(int status)
+{
+    bool before = ferror(stdout) != 0;
+    errno = 0;
+    if (fflush(stdout) == 0 && !before)
+        return status;
+    fprintf(stderr, "penstock: standard output can't be written%s%s\n", errno ? ": " : "",
+            errno ? strerror(errno) : "");
+    return status == CLI_OK ? CLI_FAILED : status;
+}
+
 int main(int argc, char **argv)
 {
+    if (hold_standard_streams() < 0)
+        return CLI_FAILED;
     const char *word = argc > 1 ? argv[1] : "";
     if (strcmp(word, "--version") == 0) {
         puts("penstock " PENSTOCK_CLI_VERSION);
-        return CLI_OK;
+        return printed(CLI_OK);
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         usage(stdout);
-        return CLI_OK;
+        return printed(CLI_OK);
     }
     for (const struct command *c = commands; c->name; c++)
         if (strcmp(word, c->name) == 0)
-            return c->run(argc - 1, argv + 1);
+            return printed(c->run(argc - 1, argv + 1));
     if (*word)
         fprintf(stderr, "penstock: no command %s\n", word);
     usage(stderr);

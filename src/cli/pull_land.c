@@ -84,6 +84,7 @@ int pull_session_open(const struct pull_options *options, struct penstock_catalo
     struct penstock_options how = {
         .size = sizeof how,
         .connect_timeout_ns = options->timeout_ns,
+        .manifest_timeout_ns = options->timeout_ns,
         .reply_timeout_ns = options->timeout_ns,
     };
     penstock_op op;

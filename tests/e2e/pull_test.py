@@ -7,6 +7,7 @@ import random
 import re
 import resource
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -30,6 +31,10 @@ def small_model(version="v1", seed=1, **manifest):
     tensors = {"big": ("U8", [len(body)], body), "layers.0.a": ("U8", [3], b"abc"), "layers.1.a": ("U8", [2, 2], b"defg")}
     return Model({"model.safetensors": safetensors(tensors)},
                  {"config.json": b"{}", "1_Pooling/config.json": b"[1]", "empty.txt": b""}, version, **manifest)
+
+
+def tiny_model():
+    return Model({"model.safetensors": safetensors({"w": ("U8", [3], b"abc")})}, {"config.json": b"{}"})
 
 
 class PullTest(unittest.TestCase):
@@ -495,6 +500,54 @@ class Usage(PullTest):
         failed = self.pull(peer, status=1)
         self.assertIn(peer.address, failed.stderr)
         self.assertIn("refused", failed.stderr)
+
+    def test_a_number_of_connections_does_not_wrap_around(self):
+        self.assertEqual(self.run_penstock("pull", "a", "b", "-j", str(2**32 + 2)).returncode, 2)
+
+    def test_a_directory_whose_path_is_too_long_is_refused(self):
+        with FakePeer(tiny_model()) as peer:
+            failed = self.pull(peer, "-o", "a/" * 2100, status=1)
+        self.assertIn("too long", failed.stderr)
+        self.assertEqual(os.listdir(self.cwd), [])
+
+    def test_a_directory_that_is_not_utf_8_leaves_the_summary_json(self):
+        with FakePeer(tiny_model()) as peer:
+            done = self.pull(peer, "-o", b"out\xff")
+        self.assertEqual(done.json["output"], "out\ufffd")
+
+    def test_closed_standard_streams_are_not_mistaken_for_files(self):
+        model = tiny_model()
+        command = 'exec "$0" pull "$1" fake <&- >&- 2>&-'
+        with FakePeer(model) as peer:
+            done = subprocess.run(["sh", "-c", command, PENSTOCK, peer.address], cwd=self.cwd, timeout=120)
+        self.assertEqual(done.returncode, 0)
+        self.assert_pulled(model)
+
+    def test_output_that_cannot_be_written_is_a_failure_with_words(self):
+        with FakePeer(tiny_model()) as peer, open("/dev/full", "w") as full:
+            for words in [["--help"], ["--version"], ["pull", "--help"], ["ls", peer.address]]:
+                done = subprocess.run([PENSTOCK, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+                self.assertEqual(done.returncode, 1, words)
+                self.assertIn("standard output can't be written", done.stderr)
+
+    def test_a_peer_that_never_says_a_word_is_given_up_in_time(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = "127.0.0.1:%d" % silent.getsockname()[1]
+            for words in [["pull", address, "m"], ["ls", address], ["ls", address, "m"]]:
+                done = self.run_penstock(*words, "--timeout", "1")
+                self.assertEqual(done.returncode, 1, words)
+                self.assertIn("not a byte for 1.0 s", done.stderr)
+        self.assertEqual(self.run_penstock("ls", "x", "--timeout", "0").returncode, 2)
+
+    def test_more_files_than_may_be_open_say_what_to_raise(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+        model = tiny_model()
+        model.files = {"f%d" % i: b"x" for i in range(64)}
+        model.bodies = list(model.shards.values()) + list(model.files.values())
+        with FakePeer(model) as peer:
+            failed = self.pull(peer, status=1, preexec_fn=limit)
+        self.assertIn("ulimit -n", failed.stderr)
 
 
 if __name__ == "__main__":
