@@ -51,9 +51,8 @@ enum model_change {
 enum model_change model_staged_changed(const struct model_staged *staged, const struct model_stage_options *options);
 
 /* A model's directory, absolute, without "." and repeated or trailing slashes; NULL with errno: no memory, or a path
- * with
- * ".." that does not exist. And the name that it has by itself: "org/name" of a Hugging Face cache directory, else the
- * final component; NULL: no memory. Both are the caller's. */
+ * with ".." that does not exist. And the name that it has by itself: "org/name" of a Hugging Face cache directory, else
+ * the final component; NULL: no memory. Both are the caller's. */
 char *model_directory_absolute(const char *directory);
 char *model_directory_name(const char *directory);
 
