@@ -31,6 +31,16 @@ void client_engine_close_stream(struct penstock_session *s)
     s->has_stream = false;
 }
 
+int client_engine_broken(int sys_errno, const char *doing, struct penstock_error *error)
+{
+    int code = base_error_sys(error, sys_errno, "%s", doing);
+    if (code == PENSTOCK_ESYS)
+        code = sys_errno == ETIMEDOUT ? PENSTOCK_ETIMEOUT : PENSTOCK_ECLOSED;
+    if (error)
+        error->code = code;
+    return code;
+}
+
 int client_engine_flush(struct penstock_session *s, struct penstock_error *error)
 {
     while (s->out_at < s->out_end) {
@@ -44,7 +54,7 @@ int client_engine_flush(struct penstock_session *s, struct penstock_error *error
             break;
         }
         if (n < 0)
-            return base_error_sys(error, (int)-n, "send");
+            return client_engine_broken((int)-n, "send", error);
         s->out_at += (size_t)n;
         s->progress_ns = base_now_ns();
     }

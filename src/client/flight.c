@@ -343,7 +343,7 @@ int client_flight_receive(struct penstock_session *s, struct penstock_error *err
                                            : "closed the connection after the mode byte for TCP; does it speak only "
                                              "verbs?");
         if (n < 0)
-            return base_error_sys(error, (int)-n, "receive");
+            return client_engine_broken((int)-n, "receive", error);
         moved += (size_t)n;
         s->progress_ns = base_now_ns();
         int code = account(s, &l, (size_t)n, error);

@@ -96,8 +96,11 @@ static int read_some(struct penstock_session *s, void *to, size_t len, size_t *g
         return -EAGAIN;
     if (n == 0 || n == -ECONNRESET || n == -EPIPE)
         return base_error_set(error, PENSTOCK_ECLOSED, "read %s: connection closed", what);
-    if (n < 0)
-        return base_error_sys(error, (int)-n, "read %s", what);
+    if (n < 0) {
+        int code = client_engine_broken((int)-n, "read", error);
+        base_error_in(error, "%s", what);
+        return code;
+    }
     *got += (size_t)n;
     s->progress_ns = base_now_ns();
     return 0;

@@ -237,15 +237,15 @@ int penstock_register(struct penstock_session *session, const struct penstock_me
     if ((!m.address && m.len_bytes > 0) || m.len_bytes > SIZE_MAX - (uintptr_t)m.address)
         return base_error_set(error, PENSTOCK_EINVAL, "memory: no %" PRIu64 " bytes can lie there", m.len_bytes);
     struct client_region r = { .address = m.address, .len_bytes = m.len_bytes, .known = true };
-    for (size_t i = 0; i < session->regions.n; i++)
-        if (!session->regions.at[i].known) {
-            session->regions.at[i] = r;
-            *region = (uint32_t)i;
-            return 0;
-        }
-    if (session->regions.n >= UINT32_MAX || !base_vec_push(&session->regions, r))
+    size_t i = session->region_free;
+    while (i < session->regions.n && session->regions.at[i].known)
+        i++;
+    if (i < session->regions.n)
+        session->regions.at[i] = r;
+    else if (i >= UINT32_MAX || !base_vec_push(&session->regions, r))
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more region");
-    *region = (uint32_t)(session->regions.n - 1);
+    session->region_free = i + 1;
+    *region = (uint32_t)i;
     return 0;
 }
 
@@ -258,6 +258,8 @@ int penstock_unregister(struct penstock_session *session, uint32_t region, struc
         return base_error_set(error, PENSTOCK_EINVAL, "region %" PRIu32 ": %zu reads into it are not done", region,
                               r->users);
     *r = (struct client_region){ 0 };
+    if (region < session->region_free)
+        session->region_free = region;
     return 0;
 }
 

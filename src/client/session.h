@@ -119,6 +119,7 @@ struct penstock_session {
     penstock_op last_id;
     penstock_op open_id; /* 0 once it is done */
     BASE_VEC(struct client_region) regions;
+    size_t region_free; /* no region below it is free */
 
     /* sending */
     struct client_op *sending; /* the first with unsent requests; NULL: none */
@@ -200,6 +201,8 @@ PENSTOCK_CHECKED int client_session_on_stream(struct net_stream *stream, const s
                                               penstock_op *op, struct penstock_error *error);
 void client_engine_close_stream(struct penstock_session *s);
 PENSTOCK_CHECKED int client_engine_watch(struct penstock_session *s, uint32_t events, struct penstock_error *error);
+/* What a failed send or receive means: the connection is gone, whatever the errno (ETIMEOUT, ECLOSED, ENOMEM). */
+PENSTOCK_CHECKED int client_engine_broken(int sys_errno, const char *doing, struct penstock_error *error);
 /* Writes what is in out. 0 also where the socket is full. */
 PENSTOCK_CHECKED int client_engine_flush(struct penstock_session *s, struct penstock_error *error);
 /* Puts "weight peer NAME: " in front, and dies of it. */
