@@ -318,7 +318,9 @@ static int next_address(struct penstock_session *s, struct penstock_error *error
 
 int client_hello_failed(struct penstock_session *s, struct penstock_error *error)
 {
-    bool silent = error->code == PENSTOCK_ECLOSED && s->step == CLIENT_ASKING && s->head_bytes == 0;
+    /* A network that broke (sys_errno) is no answer. */
+    bool silent =
+        error->code == PENSTOCK_ECLOSED && error->sys_errno == 0 && s->step == CLIENT_ASKING && s->head_bytes == 0;
     if (s->purpose == CLIENT_FOR_WORDS) {
         if (s->step != CLIENT_BODY || error->code == PENSTOCK_ECLOSED || error->code == PENSTOCK_ETIMEOUT)
             *error = s->error;
