@@ -56,7 +56,9 @@ int client_engine_flush(struct penstock_session *s, struct penstock_error *error
         if (n < 0)
             return client_engine_broken((int)-n, "send", error);
         s->out_at += (size_t)n;
-        s->progress_ns = base_now_ns();
+        /* A frozen peer's socket takes requests for a long time: what is awaited are replies. */
+        if (s->step != CLIENT_READY)
+            s->progress_ns = base_now_ns();
     }
     if (s->out_at == s->out_end)
         s->out_at = s->out_end = 0;

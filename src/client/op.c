@@ -46,12 +46,22 @@ struct client_op *client_op_new(struct penstock_session *s, enum client_op_kind 
     return op;
 }
 
-struct client_op *client_op_find(const struct penstock_session *s, penstock_op id)
+static struct client_op *find(const struct penstock_session *s, penstock_op id, bool told)
 {
     struct client_op *op = s->table ? *bucket(s, id) : NULL;
     while (op && op->id != id)
         op = op->chain;
-    return op;
+    return op && op->told == told ? op : NULL;
+}
+
+struct client_op *client_op_find(const struct penstock_session *s, penstock_op id)
+{
+    return find(s, id, false);
+}
+
+const struct client_op *client_op_find_told(const struct penstock_session *s, penstock_op id)
+{
+    return find(s, id, true);
 }
 
 static void forget_plan(struct client_op *op)
@@ -60,8 +70,13 @@ static void forget_plan(struct client_op *op)
         client_plan_fini(&op->plan);
 }
 
-static void op_free(struct client_op *op)
+static void op_free(struct penstock_session *s, struct client_op *op)
 {
+    struct client_op **link = bucket(s, op->id);
+    while (*link != op)
+        link = &(*link)->chain;
+    *link = op->chain;
+    s->table_n--;
     base_list_remove(&op->node);
     forget_plan(op);
     free(op->error);
@@ -94,39 +109,35 @@ void client_op_end(struct penstock_session *s, struct client_op *op, int code, c
 
 void client_op_tell(struct penstock_session *s, struct client_op *op, struct penstock_completion *completion)
 {
-    struct client_op **link = bucket(s, op->id);
-    while (*link != op)
-        link = &(*link)->chain;
-    *link = op->chain;
-    s->table_n--;
     if (completion)
         *completion = (struct penstock_completion){
             .op = op->id, .user = op->user, .code = op->code, .landed_bytes = op->landed_bytes
         };
     if (op->code == 0) {
-        op_free(op);
+        op_free(s, op);
         return;
     }
+    op->told = true;
     base_list_remove(&op->node);
     base_list_append(&s->told, &op->node);
 }
 
-static void free_all(struct base_list *list)
+static void free_all(struct penstock_session *s, struct base_list *list)
 {
     base_list_for_each (node, list)
-        op_free(base_list_entry(node, struct client_op, node));
+        op_free(s, base_list_entry(node, struct client_op, node));
 }
 
 void client_ops_forget_told(struct penstock_session *s)
 {
-    free_all(&s->told);
+    free_all(s, &s->told);
 }
 
 void client_ops_free(struct penstock_session *s)
 {
-    free_all(&s->ops);
-    free_all(&s->done);
-    free_all(&s->told);
+    free_all(s, &s->ops);
+    free_all(s, &s->done);
+    free_all(s, &s->told);
     free(s->table);
     s->table = NULL;
 }

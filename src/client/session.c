@@ -391,17 +391,14 @@ int penstock_poll(struct penstock_session *session, struct penstock_completion *
 const struct penstock_error *penstock_op_error(const struct penstock_session *session, penstock_op op)
 {
     static const struct penstock_error canceled = { .code = PENSTOCK_ECANCELED, .message = "canceled" };
-    base_list_for_each (node, &session->told) {
-        const struct client_op *o = base_list_entry(node, struct client_op, node);
-        if (o->id != op)
-            continue;
-        if (o->error)
-            return o->error;
-        if (o->code == PENSTOCK_ECANCELED)
-            return &canceled;
-        return o->code == session->error.code ? &session->error : NULL;
-    }
-    return NULL;
+    const struct client_op *o = client_op_find_told(session, op);
+    if (!o)
+        return NULL;
+    if (o->error)
+        return o->error;
+    if (o->code == PENSTOCK_ECANCELED)
+        return &canceled;
+    return o->code == session->error.code ? &session->error : NULL;
 }
 
 /* Until there is something to do. */

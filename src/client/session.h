@@ -50,13 +50,13 @@ enum client_op_kind { CLIENT_OP_OPEN, CLIENT_OP_READ, CLIENT_OP_DIGESTS };
  * the next poll. */
 struct client_op {
     struct base_list node;
-    struct client_op *chain; /* of its bucket in session->table; not while told */
+    struct client_op *chain; /* of its bucket in session->table */
     penstock_op id;
     void *user;
     int64_t timeout_ns;
     enum client_op_kind kind;
     uint32_t region; /* READ */
-    bool done;
+    bool done, told;
     int code;
     uint64_t landed_bytes;
     struct penstock_error *error;      /* NULL: the words are the session's, or there are none */
@@ -99,7 +99,7 @@ struct penstock_session {
     bool has_stream;
     int epoll;
     uint32_t watched;    /* the events that epoll knows of */
-    int64_t progress_ns; /* when a byte last moved, or the step began */
+    int64_t progress_ns; /* when a byte last moved, or the step began; READY: received, or the first request sent */
     bool heard;          /* a reply came after MODE_TCP */
     bool more;           /* run stopped at its budget: call again at once */
 
@@ -114,7 +114,7 @@ struct penstock_session {
 
     /* operations */
     struct base_list ops, done, told;
-    struct client_op **table; /* by id, under way and done */
+    struct client_op **table; /* by id: all of them */
     size_t table_mask, table_n;
     penstock_op last_id;
     penstock_op open_id; /* 0 once it is done */
@@ -155,6 +155,8 @@ struct client_op *client_op_new(struct penstock_session *s, enum client_op_kind 
 struct client_op *client_op_next(struct penstock_session *s, const struct client_op *op);
 /* Under way or done; NULL: neither. */
 struct client_op *client_op_find(const struct penstock_session *s, penstock_op id);
+/* Told; NULL: not, or forgotten. */
+const struct client_op *client_op_find_told(const struct penstock_session *s, penstock_op id);
 /* Completes it: nothing of its memory is touched from now on. words may be NULL. */
 void client_op_end(struct penstock_session *s, struct client_op *op, int code, const struct penstock_error *words);
 /* done -> told. */

@@ -72,11 +72,70 @@ static void a_broken_connection_costs_the_connection_whatever_the_errno(void **s
     }
 }
 
+/* A peer that is frozen, not gone: its socket still takes requests. */
+static void sending_does_not_put_off_the_reply_timeout(void **state)
+{
+    (void)state;
+    struct penstock_options options = fake_options();
+    options.reply_timeout_ns = INT64_C(1000) * 1000 * 1000 * 1000;
+    struct fake_peer f = fake_ready(&options);
+    const struct penstock_range range = { .len_bytes = 10 };
+    struct penstock_completion c = { 0 };
+    uint32_t region = fake_region(&f, memory, sizeof memory);
+    penstock_op first = fake_submit(&f, region, &range, 1);
+    assert_int_equal(fake_poll(&f, &c), 0);
+    f.session->progress_ns -= 2 * options.reply_timeout_ns; /* as if that long had passed */
+    (void)fake_submit(&f, region, &range, 1);
+    assert_int_equal(fake_poll(&f, &c), 1);
+    assert_int_equal(c.op, first);
+    assert_int_equal(c.code, PENSTOCK_ETIMEOUT);
+    fake_end(&f);
+}
+
+/* ---- words ---- */
+
+enum { MANY = 100000 };
+
+/* Not in time that grows with the square of their number, else this would take minutes. */
+static void each_of_many_failures_has_its_words_until_the_next_poll(void **state)
+{
+    (void)state;
+    struct fake_peer f = fake_ready(NULL);
+    const struct penstock_range range = { .len_bytes = 1 };
+    uint32_t region = fake_region(&f, memory, sizeof memory);
+    penstock_op first = fake_submit(&f, region, &range, 1), last = first;
+    for (size_t i = 1; i < MANY; i++)
+        last = fake_submit(&f, region, &range, 1);
+    fake_close(&f);
+    struct penstock_completion *c = calloc(MANY, sizeof *c);
+    assert_non_null(c);
+    size_t done = 0;
+    assert_null(penstock_op_error(f.session, first));
+    assert_int_equal(penstock_poll(f.session, c, MANY, &done), PENSTOCK_ECLOSED);
+    assert_int_equal(done, MANY);
+    assert_int_equal(c[0].op, first);
+    assert_int_equal(c[MANY - 1].op, last);
+    for (size_t i = 0; i < MANY; i++) {
+        assert_int_equal(c[i].code, PENSTOCK_ECLOSED);
+        assert_non_null(penstock_op_error(f.session, c[i].op));
+    }
+    assert_null(penstock_op_error(f.session, last + 1));
+    assert_int_equal(penstock_cancel(f.session, last), PENSTOCK_ENOTFOUND);
+    assert_int_equal(penstock_poll(f.session, c, MANY, &done), PENSTOCK_ECLOSED);
+    assert_int_equal(done, 0);
+    assert_null(penstock_op_error(f.session, last));
+    assert_int_equal(f.session->table_n, 0);
+    free(c);
+    fake_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lowest_free_region_is_the_next_to_be_given),
         cmocka_unit_test(a_broken_connection_costs_the_connection_whatever_the_errno),
+        cmocka_unit_test(sending_does_not_put_off_the_reply_timeout),
+        cmocka_unit_test(each_of_many_failures_has_its_words_until_the_next_poll),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
