@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "base/error.h"
+#include "base/rng.h"
 
 /* At most half full: a lookup meets few others. */
 static size_t slots_for(size_t tensors)
@@ -15,18 +16,26 @@ static size_t slots_for(size_t tensors)
     return slots;
 }
 
+static size_t hash(const struct model_manifest *manifest, const char *name)
+{
+    return (size_t)XXH3_64bits_withSeed(name, strlen(name), manifest->index_seed);
+}
+
 int model_manifest_index(struct model_manifest *manifest, struct penstock_error *error)
 {
     size_t n = manifest->tensors.n;
     if (n >= UINT32_MAX)
         return base_error_set(error, PENSTOCK_ELIMIT, "%zu tensors are too many", n);
+    int code = base_random(&manifest->index_seed, sizeof manifest->index_seed);
+    if (code)
+        return base_error_set(error, code, "no random numbers from the kernel");
     size_t slots = slots_for(n);
     uint32_t *index = calloc(slots, sizeof *index);
     if (!index)
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory to index %zu tensors", n);
     for (size_t i = 0; i < n; i++) {
         const char *name = manifest->tensors.at[i].name;
-        size_t at = (size_t)XXH3_64bits(name, strlen(name)) & (slots - 1);
+        size_t at = hash(manifest, name) & (slots - 1);
         for (; index[at] != 0; at = (at + 1) & (slots - 1))
             if (strcmp(manifest->tensors.at[index[at] - 1].name, name) == 0) {
                 free(index);
@@ -44,7 +53,7 @@ const struct penstock_tensor *model_manifest_find(const struct model_manifest *m
 {
     if (!manifest->index)
         return NULL;
-    size_t at = (size_t)XXH3_64bits(name, strlen(name)) & manifest->index_mask;
+    size_t at = hash(manifest, name) & manifest->index_mask;
     for (; manifest->index[at] != 0; at = (at + 1) & manifest->index_mask) {
         const struct penstock_tensor *tensor = &manifest->tensors.at[manifest->index[at] - 1];
         if (strcmp(tensor->name, name) == 0)

@@ -22,6 +22,7 @@ struct model_manifest {
     struct base_pool pool; /* names, shapes and strings */
     uint32_t *index;       /* open addressing over names: tensor number + 1, 0 empty */
     size_t index_mask;
+    uint64_t index_seed; /* random: a peer that picks names cannot pick their places */
 };
 
 /* Compact JSON, fields in the frozen order, then model_version and files where there are any. */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 #include "model/manifest.h"
 
@@ -214,6 +215,38 @@ static void many_tensors_are_all_found(void **state)
     base_buf_fini(&buf);
 }
 
+/* ---- lookups ---- */
+
+enum { COLLIDING = 200 };
+
+/* Names made so that without a seed all of them want the first slot: one long run, and a lookup that walks it. */
+static void names_that_were_chosen_to_collide_do_not(void **state)
+{
+    (void)state;
+    static char names[COLLIDING][24];
+    struct model_manifest m = { 0 };
+    uint64_t n = 0;
+    for (size_t i = 0; i < COLLIDING; i++) {
+        do
+            snprintf(names[i], sizeof names[i], "t%llu", (unsigned long long)n++);
+        while ((XXH3_64bits(names[i], strlen(names[i])) & 511) != 0);
+        const struct penstock_tensor tensor = { .name = names[i] };
+        assert_true(base_vec_push(&m.tensors, tensor));
+    }
+    assert_int_equal(model_manifest_index(&m, NULL), 0);
+    assert_int_equal(m.index_mask, 511);
+    size_t taken = 0;
+    for (size_t i = 0; i < COLLIDING; i++) {
+        taken += m.index[i] != 0;
+        assert_ptr_equal(model_manifest_find(&m, names[i]), &m.tensors.at[i]);
+    }
+    assert_true(taken < COLLIDING);
+    uint64_t seed = m.index_seed;
+    assert_int_equal(model_manifest_index(&m, NULL), 0);
+    assert_true(m.index_seed != seed);
+    model_manifest_fini(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +258,7 @@ int main(void)
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(a_buffer_without_padding_is_refused),
         cmocka_unit_test(many_tensors_are_all_found),
+        cmocka_unit_test(names_that_were_chosen_to_collide_do_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
