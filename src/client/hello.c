@@ -29,14 +29,19 @@ int client_hello_dial(struct penstock_session *s, struct penstock_error *error)
 {
     for (; s->address < s->addresses.n; s->address++) {
         int fd;
-        if (net_connect_start(&s->addresses.at[s->address], &fd, error) != 0)
+        struct penstock_error one;
+        if (net_connect_start(&s->addresses.at[s->address], &fd, &one) != 0) {
+            net_address_failed(&s->addresses.at[s->address], &s->unreached, &one);
             continue;
+        }
         net_stream_plain(&s->stream, fd);
         s->has_stream = true;
         enter(s, CLIENT_DIALLING);
         return client_engine_watch(s, EPOLLOUT, error);
     }
-    return error ? error->code : PENSTOCK_EUNREACHABLE;
+    if (error)
+        *error = s->unreached;
+    return s->unreached.code;
 }
 
 static int dialled(struct penstock_session *s, struct penstock_error *error)
@@ -306,13 +311,8 @@ static int ask_for_words(struct penstock_session *s, struct penstock_error *erro
 
 static int next_address(struct penstock_session *s, struct penstock_error *error)
 {
-    char text[NET_ADDRESS_TEXT_MAX];
-    net_address_format(&s->addresses.at[s->address], text);
     client_engine_close_stream(s);
-    base_error_in(error, "%s", text);
-    s->address++;
-    if (s->address == s->addresses.n)
-        return error->code;
+    net_address_failed(&s->addresses.at[s->address++], &s->unreached, error);
     return client_hello_dial(s, error);
 }
 

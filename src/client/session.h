@@ -93,8 +93,9 @@ struct penstock_session {
     struct penstock_error error; /* DEAD: of what; FOR_WORDS: of what it will be */
 
     /* connection */
-    struct net_addresses addresses; /* n 0: the stream was given, and there is no second connection */
-    size_t address;                 /* the one in use */
+    struct net_addresses addresses;  /* n 0: the stream was given, and there is no second connection */
+    size_t address;                  /* the one in use */
+    struct penstock_error unreached; /* of those before it */
     struct net_stream stream;
     bool has_stream;
     int epoll;

@@ -235,9 +235,17 @@ static int dial_one(const struct net_address *address, int64_t timeout_ns, int *
     }
     if (s >= 0)
         close(s);
+    return code;
+}
+
+void net_address_failed(const struct net_address *address, struct penstock_error *all, const struct penstock_error *one)
+{
     char text[NET_ADDRESS_TEXT_MAX];
     net_address_format(address, text);
-    return base_error_in(error, "%s", text);
+    size_t said = strlen(all->message);
+    snprintf(all->message + said, sizeof all->message - said, "%s%s: %s", said > 0 ? "; " : "", text, one->message);
+    all->code = one->code;
+    all->sys_errno = one->sys_errno;
 }
 
 int net_dial(const char *name, uint16_t default_port, int64_t timeout_ns, int *fd, struct penstock_error *error)
@@ -246,16 +254,12 @@ int net_dial(const char *name, uint16_t default_port, int64_t timeout_ns, int *f
     int code = net_resolve(name, default_port, 0, &found, error);
     if (code)
         return code;
-    /* The last failure gives the code, all of them the words. */
     struct penstock_error failed = { 0 }, one = { 0 };
     for (size_t i = 0; i < found.n; i++) {
         code = dial_one(&found.at[i], timeout_ns, fd, &one);
         if (code == 0)
             return 0;
-        size_t said = strlen(failed.message);
-        snprintf(failed.message + said, sizeof failed.message - said, "%s%s", i > 0 ? "; " : "", one.message);
-        failed.code = one.code;
-        failed.sys_errno = one.sys_errno;
+        net_address_failed(&found.at[i], &failed, &one);
     }
     if (error)
         *error = failed;

@@ -40,6 +40,10 @@ PENSTOCK_CHECKED int net_connect_start(const struct net_address *address, int *f
 /* After POLLOUT: 0, or the connection's error with words ("connection refused: does a peer listen there? ..."). */
 PENSTOCK_CHECKED int net_connect_result(int fd, struct penstock_error *error);
 
+/* Adds the failure of one address to those of a name: the last gives the code, all of them the words. */
+void net_address_failed(const struct net_address *address, struct penstock_error *all,
+                        const struct penstock_error *one);
+
 /* Dials each address in turn and waits: a blocking stream's fd with TCP_NODELAY. The error names what was tried. */
 PENSTOCK_CHECKED int net_dial(const char *name, uint16_t default_port, int64_t timeout_ns, int *fd,
                               struct penstock_error *error);

@@ -330,6 +330,30 @@ static void the_next_address_of_a_name_is_tried(void **state)
     penstock_session_free(s);
 }
 
+static void each_address_of_a_name_says_why_it_failed(void **state)
+{
+    (void)state;
+    struct listener first = begin_listening(), second = begin_listening();
+    close(first.fd);
+    struct penstock_session *s;
+    struct penstock_error error = { 0 };
+    penstock_op op;
+    assert_int_equal(penstock_weights_start(first.name, "m", NULL, NULL, &s, &op, &error), 0);
+    struct net_addresses *addresses = &s->addresses;
+    socklen_t len = sizeof addresses->at[1].addr;
+    assert_int_equal(getsockname(second.fd, (struct sockaddr *)&addresses->at[1].addr, &len), 0);
+    close(second.fd);
+    addresses->at[1].len = len;
+    addresses->at[2] = (struct net_address){ .addr.ss_family = AF_UNSPEC }; /* fails before it is dialled */
+    addresses->n = 3;
+    assert_int_equal(penstock_wait(s, op, NULL, &error), PENSTOCK_EUNREACHABLE);
+    assert_non_null(strstr(error.message, first.name));
+    const char *refused_by_second = strstr(error.message, second.name);
+    assert_non_null(refused_by_second);
+    assert_non_null(strstr(refused_by_second, "; an unknown address: "));
+    penstock_session_free(s);
+}
+
 static void what_cannot_be_opened(void **state)
 {
     (void)state;
@@ -366,6 +390,7 @@ int main(void)
         cmocka_unit_test(a_refused_join_says_whether_the_model_changed),
         cmocka_unit_test(a_port_without_a_peer_is_said_to_be_one),
         cmocka_unit_test(the_next_address_of_a_name_is_tried),
+        cmocka_unit_test(each_address_of_a_name_says_why_it_failed),
         cmocka_unit_test(what_cannot_be_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
