@@ -8,7 +8,9 @@
  * different sessions at once; one session belongs to one thread at a time. After fork() the child may only free.
  *
  * Structs that begin with `size` (their sizeof, set by the caller) may gain fields at the end; a field left zero means
- * its default. Sections named below are those of docs/protocol.md. */
+ * its default, and one that this version does not know must be zero (EUNSUPPORTED). NULL where something must be given
+ * is EINVAL; calls that return no code answer it as if there were nothing (NULL, 0; -1 for a time). Sections named
+ * below are those of docs/protocol.md. */
 #ifndef PENSTOCK_PENSTOCK_H
 #define PENSTOCK_PENSTOCK_H
 
@@ -109,9 +111,10 @@ struct penstock_session;
 typedef uint64_t penstock_op; /* names an operation; never 0, never used twice in a session */
 
 /* Starts to connect to peer ("HOST", "HOST:PORT", "[IPV6]:PORT"; port 9910 where none is given) and returns at once,
- * except that a host name is looked up first. Without a catalogue the session fetches the model's manifest:
- * penstock_session_catalogue has it once the operation is done. With one it joins that very version of the model
- * (section 2.5): ESTALE where the peer has another by now. */
+ * except that a host name is looked up first: getaddrinfo blocks for as long as the resolver is set to try, and
+ * connect_timeout_ns does not cover it (give a numeric address where that matters). Without a catalogue the session
+ * fetches the model's manifest: penstock_session_catalogue has it once the operation is done. With one it joins that
+ * very version of the model (section 2.5): ESTALE where the peer has another by now. */
 PENSTOCK_API PENSTOCK_CHECKED int penstock_weights_start(const char *peer, const char *model,
                                                          struct penstock_catalogue *catalogue,
                                                          const struct penstock_options *options,

@@ -22,7 +22,8 @@ int client_catalogue_read(const char *json, size_t len, size_t capacity, struct 
 
 void penstock_catalogue_ref(struct penstock_catalogue *catalogue)
 {
-    atomic_fetch_add_explicit(&catalogue->refs, 1, memory_order_relaxed);
+    if (catalogue)
+        atomic_fetch_add_explicit(&catalogue->refs, 1, memory_order_relaxed);
 }
 
 void penstock_catalogue_unref(struct penstock_catalogue *catalogue)
@@ -35,41 +36,43 @@ void penstock_catalogue_unref(struct penstock_catalogue *catalogue)
 
 const char *penstock_catalogue_model_id(const struct penstock_catalogue *catalogue)
 {
-    return catalogue->manifest.model_id;
+    return catalogue ? catalogue->manifest.model_id : NULL;
 }
 
 const char *penstock_catalogue_version(const struct penstock_catalogue *catalogue)
 {
-    return catalogue->manifest.model_version;
+    return catalogue ? catalogue->manifest.model_version : NULL;
 }
 
 size_t penstock_catalogue_tensors(const struct penstock_catalogue *catalogue)
 {
-    return catalogue->manifest.tensors.n;
+    return catalogue ? catalogue->manifest.tensors.n : 0;
 }
 
 size_t penstock_catalogue_shards(const struct penstock_catalogue *catalogue)
 {
-    return catalogue->manifest.shards.n;
+    return catalogue ? catalogue->manifest.shards.n : 0;
 }
 
 size_t penstock_catalogue_files(const struct penstock_catalogue *catalogue)
 {
-    return catalogue->manifest.files.n;
+    return catalogue ? catalogue->manifest.files.n : 0;
 }
 
 size_t penstock_catalogue_skipped(const struct penstock_catalogue *catalogue)
 {
-    return catalogue->manifest.skipped_files;
+    return catalogue ? catalogue->manifest.skipped_files : 0;
 }
 
 const struct penstock_tensor *penstock_catalogue_tensor(const struct penstock_catalogue *catalogue, size_t index)
 {
-    return index < catalogue->manifest.tensors.n ? &catalogue->manifest.tensors.at[index] : NULL;
+    return catalogue && index < catalogue->manifest.tensors.n ? &catalogue->manifest.tensors.at[index] : NULL;
 }
 
 const struct penstock_file *penstock_catalogue_file(const struct penstock_catalogue *catalogue, size_t file)
 {
+    if (!catalogue)
+        return NULL;
     const struct model_manifest *m = &catalogue->manifest;
     if (file < m->shards.n)
         return &m->shards.at[file];
@@ -79,5 +82,5 @@ const struct penstock_file *penstock_catalogue_file(const struct penstock_catalo
 
 const struct penstock_tensor *penstock_catalogue_find(const struct penstock_catalogue *catalogue, const char *name)
 {
-    return model_manifest_find(&catalogue->manifest, name);
+    return catalogue && name ? model_manifest_find(&catalogue->manifest, name) : NULL;
 }

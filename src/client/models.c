@@ -139,12 +139,12 @@ void client_models_list(const struct penstock_models *models, char *out, size_t 
 
 size_t penstock_models_count(const struct penstock_models *models)
 {
-    return models->list.n;
+    return models ? models->list.n : 0;
 }
 
 const struct penstock_model *penstock_models_at(const struct penstock_models *models, size_t index)
 {
-    return index < models->list.n ? &models->list.at[index] : NULL;
+    return models && index < models->list.n ? &models->list.at[index] : NULL;
 }
 
 void penstock_models_free(struct penstock_models *models)
@@ -161,6 +161,8 @@ int penstock_models_get(const char *peer, const struct penstock_options *options
 {
     struct penstock_session *s;
     penstock_op op;
+    if (!models)
+        return base_error_set(error, PENSTOCK_EINVAL, "models must be given, not NULL");
     int code = client_session_new(peer, options, CLIENT_FOR_MODELS, NULL, NULL, &s, &op, error);
     if (code)
         return code;

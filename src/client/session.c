@@ -17,14 +17,32 @@
 #define MANIFEST_TIMEOUT_NS (300 * BASE_SECOND_NS)
 #define REPLY_TIMEOUT_NS (30 * BASE_SECOND_NS)
 
-/* A caller's struct, of whatever size it knows, as this version's. */
-#define take_sized(to, from) take_bytes((to), sizeof *(to), (from), (from)->size)
+/* No struct grows so long: a size above it was never set. */
+#define SIZED_BYTES_MAX 4096u
 
-static bool take_bytes(void *to, size_t to_size, const void *from, size_t from_size)
+/* A caller's struct, of whatever size it knows, as this version's. what names it. */
+#define take_sized(to, from, what, error) take_bytes((to), sizeof *(to), (from), (from) ? (from)->size : 0, what, error)
+
+static int take_bytes(void *to, size_t to_size, const void *from, size_t from_size, const char *what,
+                      struct penstock_error *error)
 {
+    if (!from)
+        return base_error_set(error, PENSTOCK_EINVAL, "%s: none given", what);
+    if (from_size < sizeof(size_t) || from_size > SIZED_BYTES_MAX)
+        return base_error_set(error, PENSTOCK_EINVAL, "%s: size is not set to its sizeof", what);
+    for (size_t i = to_size; i < from_size; i++)
+        if (((const uint8_t *)from)[i] != 0)
+            return base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                                  "%s: asks for something that a later version of libpenstock has, and this does not",
+                                  what);
     memset(to, 0, to_size);
     memcpy(to, from, from_size < to_size ? from_size : to_size);
-    return from_size >= sizeof(size_t);
+    return 0;
+}
+
+static int missing(const char *what, struct penstock_error *error)
+{
+    return base_error_set(error, PENSTOCK_EINVAL, "%s must be given, not NULL", what);
 }
 
 /* ---- begin and end ---- */
@@ -38,8 +56,9 @@ static int take_options(struct penstock_session *s, const struct penstock_option
                         struct penstock_error *error)
 {
     struct penstock_options o = { 0 };
-    if (options && !take_sized(&o, options))
-        return base_error_set(error, PENSTOCK_EINVAL, "options: size is not set");
+    int code = options ? take_sized(&o, options, "options", error) : 0;
+    if (code)
+        return code;
     if (o.transport == PENSTOCK_TRANSPORT_RDMA)
         return base_error_set(error, PENSTOCK_EUNSUPPORTED, "this version has no RDMA transport: ask for TCP or AUTO");
     if (o.transport != PENSTOCK_TRANSPORT_AUTO && o.transport != PENSTOCK_TRANSPORT_TCP)
@@ -93,10 +112,6 @@ static int prepare(const char *peer, const struct penstock_options *options, enu
                    const char *model, struct penstock_catalogue *catalogue, struct penstock_session **session,
                    penstock_op *op, struct penstock_error *error)
 {
-    if (!peer || !session || !op) {
-        base_error_set(error, PENSTOCK_EINVAL, "peer, session and op must be given");
-        return PENSTOCK_EINVAL;
-    }
     int code = purpose == CLIENT_FOR_MODELS ? 0 : take_model(model, catalogue, error);
     if (code)
         return code;
@@ -131,6 +146,8 @@ int client_session_new(const char *peer, const struct penstock_options *options,
 {
     struct penstock_session *s;
     struct penstock_error words = { 0 };
+    if (!peer || !session || !op)
+        return missing("peer, session and op", error);
     int code = prepare(peer, options, purpose, model, catalogue, &s, op, &words);
     if (code == 0) {
         code = net_resolve(peer, PENSTOCK_PORT_WEIGHTS, 0, &s->addresses, &words);
@@ -181,6 +198,8 @@ int penstock_weights_open(const char *peer, const char *model, struct penstock_c
 {
     struct penstock_session *s;
     penstock_op op = 0;
+    if (!session)
+        return missing("session", error);
     int code = penstock_weights_start(peer, model, catalogue, options, &s, &op, error);
     if (code)
         return code;
@@ -216,8 +235,9 @@ void penstock_session_free(struct penstock_session *session)
 
 struct penstock_catalogue *penstock_session_catalogue(struct penstock_session *session)
 {
-    if (session->catalogue)
-        penstock_catalogue_ref(session->catalogue);
+    if (!session || !session->catalogue)
+        return NULL;
+    penstock_catalogue_ref(session->catalogue);
     return session->catalogue;
 }
 
@@ -227,8 +247,11 @@ int penstock_register(struct penstock_session *session, const struct penstock_me
                       struct penstock_error *error)
 {
     struct penstock_memory m;
-    if (!memory || !region || !take_sized(&m, memory))
-        return base_error_set(error, PENSTOCK_EINVAL, "memory: size is not set");
+    if (!session || !region)
+        return missing("session and region", error);
+    int code = take_sized(&m, memory, "memory", error);
+    if (code)
+        return code;
     if (m.where == PENSTOCK_DEVICE)
         return base_error_set(error, PENSTOCK_EUNSUPPORTED,
                               "this version cannot read into DEVICE memory: register HOST memory, and copy");
@@ -251,6 +274,8 @@ int penstock_register(struct penstock_session *session, const struct penstock_me
 
 int penstock_unregister(struct penstock_session *session, uint32_t region, struct penstock_error *error)
 {
+    if (!session)
+        return missing("session", error);
     if (region >= session->regions.n || !session->regions.at[region].known)
         return base_error_set(error, PENSTOCK_EINVAL, "no region %" PRIu32 " is registered", region);
     struct client_region *r = &session->regions.at[region];
@@ -289,11 +314,12 @@ int penstock_submit(struct penstock_session *session, const struct penstock_read
 {
     struct penstock_read r;
     struct penstock_session *s = session;
-    if (!read || !op || !take_sized(&r, read)) {
-        base_error_set(error, PENSTOCK_EINVAL, "read: size is not set");
+    if (!s || !op) {
+        (void)missing("session and op", error);
         return PENSTOCK_EINVAL;
     }
-    int code = can_submit(s, r.timeout_ns, error);
+    int code = take_sized(&r, read, "read", error);
+    code = code ? code : can_submit(s, r.timeout_ns, error);
     if (code)
         return code;
     if (r.region >= s->regions.n || !s->regions.at[r.region].known)
@@ -323,9 +349,10 @@ int penstock_submit_digests(struct penstock_session *session, const struct penst
 {
     struct penstock_digests d;
     struct penstock_session *s = session;
-    if (!digests || !op || !take_sized(&d, digests))
-        return base_error_set(error, PENSTOCK_EINVAL, "digests: size is not set");
-    int code = can_submit(s, d.timeout_ns, error);
+    if (!s || !op)
+        return missing("session and op", error);
+    int code = take_sized(&d, digests, "digests", error);
+    code = code ? code : can_submit(s, d.timeout_ns, error);
     if (code)
         return code;
     const struct penstock_file *file = penstock_catalogue_file(s->catalogue, d.file);
@@ -350,6 +377,8 @@ int penstock_submit_digests(struct penstock_session *session, const struct penst
 int penstock_cancel(struct penstock_session *session, penstock_op op)
 {
     static const struct penstock_error canceled = { .code = PENSTOCK_ECANCELED, .message = "canceled" };
+    if (!session)
+        return PENSTOCK_EINVAL;
     struct client_op *o = client_op_find(session, op);
     if (!o || o->done)
         return PENSTOCK_ENOTFOUND;
@@ -364,12 +393,12 @@ int penstock_cancel(struct penstock_session *session, penstock_op op)
 
 int penstock_fd(const struct penstock_session *session)
 {
-    return session->epoll;
+    return session ? session->epoll : PENSTOCK_EINVAL;
 }
 
 int64_t penstock_timeout_ns(const struct penstock_session *session)
 {
-    return client_engine_timeout_ns(session);
+    return session ? client_engine_timeout_ns(session) : -1;
 }
 
 static int state_of(const struct penstock_session *s)
@@ -380,6 +409,8 @@ static int state_of(const struct penstock_session *s)
 int penstock_poll(struct penstock_session *session, struct penstock_completion *completions, size_t max, size_t *done)
 {
     struct penstock_session *s = session;
+    if (!s || !done || (!completions && max > 0))
+        return PENSTOCK_EINVAL;
     client_ops_forget_told(s);
     client_engine_run(s);
     *done = 0;
@@ -391,7 +422,7 @@ int penstock_poll(struct penstock_session *session, struct penstock_completion *
 const struct penstock_error *penstock_op_error(const struct penstock_session *session, penstock_op op)
 {
     static const struct penstock_error canceled = { .code = PENSTOCK_ECANCELED, .message = "canceled" };
-    const struct client_op *o = client_op_find_told(session, op);
+    const struct client_op *o = session ? client_op_find_told(session, op) : NULL;
     if (!o)
         return NULL;
     if (o->error)
@@ -416,6 +447,8 @@ int penstock_wait(struct penstock_session *session, penstock_op op, struct penst
                   struct penstock_error *error)
 {
     struct penstock_session *s = session;
+    if (!s)
+        return missing("session", error);
     client_ops_forget_told(s);
     struct client_op *o = client_op_find(s, op);
     if (!o)

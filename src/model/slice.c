@@ -28,6 +28,8 @@ int penstock_tensor_slice(const struct penstock_tensor *tensor, size_t dim, uint
                           uint64_t dst_bytes, struct penstock_range *ranges, size_t max, size_t *needed,
                           struct penstock_error *error)
 {
+    if (!tensor || !needed || (!ranges && max > 0))
+        return base_error_set(error, PENSTOCK_EINVAL, "tensor, needed and ranges must be given, not NULL");
     *needed = 0;
     unsigned bits = model_dtype_bits(tensor->dtype, strlen(tensor->dtype));
     if (bits == 0)

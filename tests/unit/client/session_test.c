@@ -129,6 +129,118 @@ static void each_of_many_failures_has_its_words_until_the_next_poll(void **state
     fake_end(&f);
 }
 
+/* ---- arguments ---- */
+
+static void a_struct_of_another_version_is_taken_as_far_as_it_can_be(void **state)
+{
+    (void)state;
+    struct fake_peer f = fake_ready(NULL);
+    struct {
+        struct penstock_read read;
+        uint64_t later;
+    } newer = { .read = { .size = sizeof newer } };
+    struct {
+        size_t size;
+        const struct penstock_range *ranges;
+        uint64_t count;
+    } older = { .size = sizeof older };
+    struct penstock_error error = { 0 };
+    penstock_op op;
+    assert_int_equal(fake_region(&f, memory, sizeof memory), 0); /* what a field that is not there says */
+    assert_int_equal(penstock_submit(f.session, &newer.read, &op, &error), 0);
+    newer.later = UINT64_C(1) << 63;
+    assert_int_equal(penstock_submit(f.session, &newer.read, &op, &error), PENSTOCK_EUNSUPPORTED);
+    assert_non_null(strstr(error.message, "later version"));
+    uint8_t bytes[sizeof(struct penstock_read)]; /* only as much of it as an older caller has */
+    memcpy(bytes, &older, sizeof older);
+    const struct penstock_read *read = (const void *)test_against_a_guard_page(bytes, sizeof older);
+    assert_int_equal(penstock_submit(f.session, read, &op, &error), 0);
+
+    static const size_t absurd[] = { 0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX };
+    for (size_t i = 0; i < sizeof absurd / sizeof *absurd; i++) {
+        const struct penstock_read r = { .size = absurd[i] };
+        const struct penstock_memory m = { .size = absurd[i] };
+        const struct penstock_digests d = { .size = absurd[i] };
+        const struct penstock_options o = { .size = absurd[i] };
+        struct penstock_session *s;
+        uint32_t region;
+        assert_int_equal(penstock_submit(f.session, &r, &op, &error), PENSTOCK_EINVAL);
+        assert_non_null(strstr(error.message, "read: size is not set"));
+        assert_int_equal(penstock_register(f.session, &m, &region, NULL), PENSTOCK_EINVAL);
+        assert_int_equal(penstock_submit_digests(f.session, &d, &op, NULL), PENSTOCK_EINVAL);
+        assert_int_equal(penstock_weights_start("127.0.0.1:1", "m", NULL, &o, &s, &op, NULL), PENSTOCK_EINVAL);
+    }
+    fake_end(&f);
+}
+
+static void null_is_refused_where_something_must_be_given(void **state)
+{
+    (void)state;
+    struct fake_peer f = fake_ready(NULL);
+    struct penstock_session *s;
+    struct penstock_models *models;
+    struct penstock_completion c;
+    struct penstock_error error = { 0 };
+    const struct penstock_memory m = { .size = sizeof m };
+    const struct penstock_read r = { .size = sizeof r };
+    const struct penstock_digests d = { .size = sizeof d };
+    const char *peer = "127.0.0.1:1";
+    uint32_t region;
+    size_t done;
+    penstock_op op;
+    const int codes[] = {
+        penstock_weights_start(NULL, "m", NULL, NULL, &s, &op, NULL),
+        penstock_weights_start(peer, NULL, NULL, NULL, &s, &op, NULL),
+        penstock_weights_start(peer, "m", NULL, NULL, NULL, &op, NULL),
+        penstock_weights_start(peer, "m", NULL, NULL, &s, NULL, NULL),
+        penstock_weights_open(NULL, "m", NULL, NULL, &s, NULL),
+        penstock_weights_open(peer, "m", NULL, NULL, NULL, &error),
+        penstock_models_get(NULL, NULL, &models, NULL),
+        penstock_models_get(peer, NULL, NULL, &error),
+        penstock_register(NULL, &m, &region, &error),
+        penstock_register(f.session, NULL, &region, &error),
+        penstock_register(f.session, &m, NULL, &error),
+        penstock_unregister(NULL, 0, &error),
+        penstock_submit(NULL, &r, &op, &error),
+        penstock_submit(f.session, NULL, &op, &error),
+        penstock_submit(f.session, &r, NULL, &error),
+        penstock_submit_digests(NULL, &d, &op, &error),
+        penstock_submit_digests(f.session, NULL, &op, &error),
+        penstock_submit_digests(f.session, &d, NULL, &error),
+        penstock_cancel(NULL, 1),
+        penstock_poll(NULL, &c, 1, &done),
+        penstock_poll(f.session, NULL, 1, &done),
+        penstock_poll(f.session, &c, 1, NULL),
+        penstock_wait(NULL, 1, &c, &error),
+        penstock_read(NULL, &r, &error),
+        penstock_read(f.session, NULL, NULL),
+        penstock_fd(NULL),
+        penstock_tensor_slice(NULL, 0, 0, 0, 0, NULL, 0, &done, &error),
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        assert_int_equal(codes[i], PENSTOCK_EINVAL);
+    assert_int_equal(penstock_poll(f.session, NULL, 0, &done), 0);
+
+    assert_int_equal(penstock_timeout_ns(NULL), -1);
+    assert_null(penstock_op_error(NULL, 1));
+    assert_null(penstock_session_catalogue(NULL));
+    penstock_session_free(NULL);
+    penstock_catalogue_ref(NULL);
+    penstock_catalogue_unref(NULL);
+    assert_null(penstock_catalogue_model_id(NULL));
+    assert_null(penstock_catalogue_version(NULL));
+    assert_null(penstock_catalogue_tensor(NULL, 0));
+    assert_null(penstock_catalogue_file(NULL, 0));
+    assert_null(penstock_catalogue_find(NULL, "t"));
+    assert_null(penstock_catalogue_find(f.session->catalogue, NULL));
+    assert_int_equal(penstock_catalogue_tensors(NULL) + penstock_catalogue_shards(NULL), 0);
+    assert_int_equal(penstock_catalogue_files(NULL) + penstock_catalogue_skipped(NULL), 0);
+    assert_int_equal(penstock_models_count(NULL), 0);
+    assert_null(penstock_models_at(NULL, 0));
+    penstock_models_free(NULL);
+    fake_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +248,8 @@ int main(void)
         cmocka_unit_test(a_broken_connection_costs_the_connection_whatever_the_errno),
         cmocka_unit_test(sending_does_not_put_off_the_reply_timeout),
         cmocka_unit_test(each_of_many_failures_has_its_words_until_the_next_poll),
+        cmocka_unit_test(a_struct_of_another_version_is_taken_as_far_as_it_can_be),
+        cmocka_unit_test(null_is_refused_where_something_must_be_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
