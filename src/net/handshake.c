@@ -295,7 +295,9 @@ void net_handshake_end(struct net_handshake *h, int sys_errno)
     }
     if (h->client && h->step == STEP_REQUEST) /* what it would have read next */
         begin_read(h, h->request.choosing ? STEP_ANSWER : STEP_TABLES);
-    if (h->client && h->step <= STEP_TABLES && (reset || (sys_errno == 0 && !h->started)))
+    /* Once it has answered a choice it has granted it: a close is then no refusal. */
+    enum step last = h->request.choosing ? STEP_ANSWER : STEP_TABLES;
+    if (h->client && h->step <= last && (reset || (sys_errno == 0 && !h->started)))
         refused(h);
     else if (reset || sys_errno == 0)
         base_error_set(&h->error, PENSTOCK_ECLOSED, "%s: %s: connection closed", h->other, missing(h));

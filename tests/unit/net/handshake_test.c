@@ -257,6 +257,20 @@ static void a_choice_that_cannot_be_granted_is_refused(void **state)
     assert_failed(b, PENSTOCK_EUNSUPPORTED, "client: wants to choose rails, which cannot be done here");
 }
 
+static void a_close_after_the_answer_to_a_choice_is_no_refusal(void **state)
+{
+    (void)state;
+    static const int how[] = { 0, ECONNRESET };
+    for (size_t i = 0; i < 2; i++) {
+        uint8_t bytes[64];
+        struct net_handshake *h = choosing_client(wishes, 2);
+        assert_int_equal(take(h, bytes), 7);
+        assert_int_equal(feed(h, (const uint8_t *)"\3\4\40\6\3\20", 6), 6);
+        net_handshake_end(h, how[i]);
+        assert_failed(h, PENSTOCK_ECLOSED, PEER ": read server rail count: connection closed");
+    }
+}
+
 static void zero_rails_are_the_tcp_data_plane(void **state)
 {
     (void)state;
@@ -598,6 +612,7 @@ int main(void)
         cmocka_unit_test(both_ends_get_the_others_identities_and_tables),
         cmocka_unit_test(rails_are_chosen),
         cmocka_unit_test(a_choice_that_cannot_be_granted_is_refused),
+        cmocka_unit_test(a_close_after_the_answer_to_a_choice_is_no_refusal),
         cmocka_unit_test(zero_rails_are_the_tcp_data_plane),
         cmocka_unit_test(a_client_refuses_what_a_peer_may_not_say),
         cmocka_unit_test(a_peer_refuses_what_a_client_may_not_ask),
