@@ -67,8 +67,8 @@ static int decode(const struct wire_json_record *record, size_t rails, const str
                               d == PENSTOCK_DECODE_MORE ? ": end of input" : "");
     }
     if (consumed < in->n)
-        return base_error_set(error, PENSTOCK_EPROTO, "%zu bytes left over after a record of %zu bytes",
-                              in->n - consumed, consumed);
+        return base_error_set(error, PENSTOCK_EPROTO, "%zu byte%s left over after a record of %zu byte%s",
+                              in->n - consumed, in->n - consumed == 1 ? "" : "s", consumed, consumed == 1 ? "" : "s");
     base_buf_append(out, "\n", 1);
     return 0;
 }
@@ -136,6 +136,11 @@ int cmd_wire(int argc, char **argv)
         return bad_usage("no record ", argv[optind + 1]);
     if (rails > 0 && !(decoding && record->rails))
         return bad_usage("--rails is for decode server-rails", "");
+    if (!decoding && isatty(STDOUT_FILENO)) {
+        fputs("penstock wire: encode writes bytes that are no text: redirect standard output to a file or a pipe\n",
+              stderr);
+        return CLI_USAGE;
+    }
 
     struct base_buf in = { 0 }, out = { 0 };
     struct penstock_error error = { 0 };

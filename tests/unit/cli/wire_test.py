@@ -2,6 +2,8 @@
 """penstock wire: every record both ways, exact numbers, and what it refuses. Usage: wire_test.py PENSTOCK"""
 
 import json
+import os
+import select
 import subprocess
 import sys
 import unittest
@@ -83,7 +85,7 @@ class Wire(unittest.TestCase):
     def test_bytes_left_over_are_refused(self):
         for record, (text, _) in GOLDEN.items():
             with self.subTest(record):
-                self.refused(run("decode", record, data=bytes.fromhex(text) + b"!"), "1 bytes left over")
+                self.refused(run("decode", record, data=bytes.fromhex(text) + b"!"), "1 byte left over after a record of ")
 
     def test_malformed_bytes_have_the_messages_of_the_protocol(self):
         head = bytes.fromhex(SERVER_HEX)[:24]
@@ -123,6 +125,18 @@ class Wire(unittest.TestCase):
                 self.refused(run("encode", record, data=json.dumps(value).encode()), message)
         self.refused(run("encode", "expert-request", data=b'{"layer":1,"layer":1,"expert":2}'), "layer")
         self.refused(run("encode", "expert-request", data=b"{"), "JSON")
+
+    def test_bytes_are_not_written_to_a_terminal(self):
+        master, terminal = os.openpty()
+        try:
+            result = subprocess.run([PENSTOCK, "wire", "encode", "model-request"], input=b'{"model":"m7"}',
+                                    stdout=terminal, stderr=subprocess.PIPE, timeout=60)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("redirect standard output", result.stderr.decode())
+            self.assertEqual(select.select([master], [], [], 0)[0], [])
+        finally:
+            os.close(master)
+            os.close(terminal)
 
     def test_usage_errors_exit_with_2(self):
         for args in ((), ("decode",), ("decode", "nonsense"), ("peel", "model-request"), ("decode", "a", "b"),
