@@ -18,8 +18,8 @@ bench:           # measure beside nginx (bench/README.md); GATES="one many ..." 
 
 install:         # DESTDIR and PREFIX as usual
 	@scripts/setup build
-	@meson setup --reconfigure build-install $(if $(PREFIX),--prefix $(PREFIX)) --buildtype release -Dtests=disabled \
-		|| meson setup build-install $(if $(PREFIX),--prefix $(PREFIX)) --buildtype release -Dtests=disabled
+	@meson setup $(if $(wildcard build-install/build.ninja),--reconfigure) build-install \
+		$(if $(PREFIX),--prefix $(PREFIX)) --buildtype release -Dtests=disabled
 	@meson install -C build-install
 
 clean:
