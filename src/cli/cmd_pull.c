@@ -149,13 +149,14 @@ static void print_summary(const struct pull_options *options, const struct pull_
     char size[CLI_SIZE_MAX], rate[CLI_SIZE_MAX];
     double seconds = result->seconds > 1e-6 ? result->seconds : 1e-6;
     cli_print_escaped(stdout, result->where);
-    printf(": %llu files, %s; fetched %llu bytes in %.2f s (%s/s), %s\n", (unsigned long long)result->files,
-           cli_size(result->bytes, size), (unsigned long long)result->fetched_bytes, result->seconds,
-           cli_size((uint64_t)((double)result->fetched_bytes / seconds), rate), verdict(options, result));
+    printf(": %llu file%s, %s; fetched %llu bytes in %.2f s (%s/s), %s\n", (unsigned long long)result->files,
+           result->files == 1 ? "" : "s", cli_size(result->bytes, size), (unsigned long long)result->fetched_bytes,
+           result->seconds, cli_size((uint64_t)((double)result->fetched_bytes / seconds), rate),
+           verdict(options, result));
     if (result->damaged > 0)
         printf("%llu chunks came damaged and were fetched again\n", (unsigned long long)result->damaged);
     if (options->verbose)
-        printf("%u connections over TCP\n", result->connections);
+        printf("%u connection%s over TCP\n", result->connections, result->connections == 1 ? "" : "s");
 }
 
 static int finish(const struct pull_options *options, int rc, const struct pull_result *result,
