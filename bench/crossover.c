@@ -127,7 +127,7 @@ static void send_by_vmsplice(int to, const struct ranges *r)
             if (filled <= 0)
                 bench_die("vmsplice: %s", strerror(errno));
             for (size_t left = (size_t)filled; left;) {
-                ssize_t moved = splice(pipe_fds[0], NULL, to, NULL, left, SPLICE_F_MORE);
+                ssize_t moved = splice(pipe_fds[0], NULL, to, NULL, left, i < r->count ? SPLICE_F_MORE : 0);
                 if (moved <= 0)
                     bench_die("splice: %s", strerror(errno));
                 left -= (size_t)moved;

@@ -105,7 +105,7 @@ int main(int argc, char **argv)
     if (check)
         bench_check(g.memory, g.offset, g.part * g.clients, "http_get");
     printf("{\"bytes\":%llu,\"wall_s\":%.6f,\"client_cpu_s\":%.6f}\n",
-           (unsigned long long)(g.part * g.clients * g.repeat), t.wall_s, t.client_cpu_s);
+           (unsigned long long)g.part * g.clients * g.repeat, t.wall_s, t.client_cpu_s);
     for (size_t i = 0; i < g.clients; i++)
         close(g.fds[i]);
     free(g.fds);

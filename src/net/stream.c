@@ -1,6 +1,7 @@
 #include "stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -83,6 +84,70 @@ static ssize_t plain_sendfile(struct net_stream *stream, int file_fd, uint64_t o
     return failed ? -failed : r;
 }
 
+/* 1 MiB of pages, whole or in part, each of which takes a place. Where the user's pipes are at their limit
+ * (pipe-user-pages-soft) a new one has next to none. */
+enum { PIPE_WANTED_BYTES = 1 << 20, PIPE_NEEDED_BYTES = 64 << 10 };
+
+static void drop_pipe(struct net_stream *stream)
+{
+    for (int i = 0; i < 2; i++) {
+        if (stream->pipe[i] >= 0)
+            (void)close(stream->pipe[i]);
+        stream->pipe[i] = -1;
+    }
+    stream->piped_bytes = 0;
+}
+
+static bool open_pipe(struct net_stream *stream)
+{
+    if (stream->pipe[0] >= 0)
+        return true;
+    if (pipe2(stream->pipe, O_CLOEXEC) < 0) {
+        stream->pipe[0] = stream->pipe[1] = -1;
+        return false;
+    }
+    if (fcntl(stream->pipe[1], F_SETPIPE_SZ, PIPE_WANTED_BYTES) < 0 &&
+        fcntl(stream->pipe[1], F_GETPIPE_SZ) < PIPE_NEEDED_BYTES)
+        drop_pipe(stream);
+    return stream->pipe[0] >= 0;
+}
+
+/* vmsplice puts references to the pages into an empty pipe, and splice sends them. What is left in the pipe after a
+ * short splice is the front of what the caller comes back with, so that it never needs to be known to him. */
+static ssize_t plain_write_pages(struct net_stream *stream, const struct iovec *iov, int n, bool more)
+{
+    if (!open_pipe(stream))
+        return -EOPNOTSUPP;
+    ssize_t r;
+    if (stream->piped_bytes == 0) {
+        do
+            r = vmsplice(stream->pipe[1], iov, (size_t)n, SPLICE_F_NONBLOCK);
+        while (r < 0 && errno == EINTR);
+        if (r < 0)
+            return errno == EAGAIN || errno == ENOSYS ? -EOPNOTSUPP : -errno;
+        stream->piped_bytes = (size_t)r;
+    }
+    size_t whole = 0;
+    for (int i = 0; i < n; i++)
+        whole += iov[i].iov_len;
+    unsigned flags = more || stream->piped_bytes < whole ? SPLICE_F_MORE : 0;
+    struct quiet quiet;
+    quiet_begin(&quiet);
+    do
+        r = splice(stream->pipe[0], NULL, stream->fd, NULL, stream->piped_bytes, flags);
+    while (r < 0 && errno == EINTR);
+    int failed = r < 0 ? errno : 0;
+    quiet_end(&quiet, failed == EPIPE);
+    if (failed == EINVAL || failed == ENOSYS) {
+        drop_pipe(stream);
+        return -EOPNOTSUPP;
+    }
+    if (failed)
+        return -failed;
+    stream->piped_bytes -= (size_t)r;
+    return r;
+}
+
 static int plain_wait(struct net_stream *stream, short events, int64_t deadline_ns)
 {
     struct pollfd polled = { .fd = stream->fd, .events = events };
@@ -104,6 +169,7 @@ static void plain_shutdown(struct net_stream *stream, int how)
 
 static void plain_close(struct net_stream *stream)
 {
+    drop_pipe(stream);
     (void)close(stream->fd);
     stream->fd = -1;
 }
@@ -114,11 +180,12 @@ void net_stream_plain(struct net_stream *stream, int fd)
         .readv = plain_readv,
         .writev = plain_writev,
         .sendfile = plain_sendfile,
+        .write_pages = plain_write_pages,
         .wait = plain_wait,
         .shutdown = plain_shutdown,
         .close = plain_close,
     };
-    *stream = (struct net_stream){ .ops = &ops, .fd = fd };
+    *stream = (struct net_stream){ .ops = &ops, .fd = fd, .pipe = { -1, -1 } };
 }
 
 /* ---- whole reads and writes over any stream ---- */

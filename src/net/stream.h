@@ -30,6 +30,10 @@ struct net_stream_ops {
     /* From offset on, without the file's own position. -EOPNOTSUPP: fall back; 0: the file ends there. NULL: never can.
      */
     ssize_t (*sendfile)(struct net_stream *stream, int file_fd, uint64_t offset, size_t len, bool more);
+    /* Like writev, but the kernel may send the very pages that iov lies in, uncopied: as with sendfile, what they hold
+     * when they leave is what is sent. A caller that has begun goes on with the rest of that iov until all of it has
+     * gone. -EOPNOTSUPP: nothing moved, writev goes on from here. NULL: never can. */
+    ssize_t (*write_pages)(struct net_stream *stream, const struct iovec *iov, int n, bool more);
     /* Until events (POLLIN, POLLOUT) hold. 0, or -ETIMEDOUT, or a negative errno. */
     int (*wait)(struct net_stream *stream, short events, int64_t deadline_ns);
     void (*shutdown)(struct net_stream *stream, int how); /* SHUT_RD, SHUT_WR, SHUT_RDWR; from any thread */
@@ -39,6 +43,10 @@ struct net_stream_ops {
 struct net_stream {
     const struct net_stream_ops *ops;
     int fd; /* for epoll and socket options */
+    /* The plain stream's: what write_pages has put into the pipe and not yet sent is the front of the iov that it will
+     * be called with next. -1 until it is first called; the writing thread's alone. */
+    int pipe[2];
+    size_t piped_bytes;
 };
 
 /* A plain TCP (or UNIX) stream over fd, which it owns from now on. */

@@ -14,7 +14,10 @@ void peer_transfer_init(struct peer_transfer *transfer, struct net_stream *strea
     transfer->stream = stream;
     transfer->sent_bytes = 0;
     transfer->no_sendfile = !stream->ops->sendfile;
+    transfer->no_pages = !stream->ops->write_pages;
+    transfer->fleeting = false;
     transfer->n = 0;
+    transfer->queued_bytes = 0;
 }
 
 /* What a negative errno of the stream means here. file is NULL where more than one may be meant. */
@@ -54,41 +57,64 @@ static bool go_on(ssize_t moved, unsigned *stalls, const struct peer_file *file,
     return false;
 }
 
+static void advance(struct iovec **at, size_t moved)
+{
+    while (moved > 0 && moved >= (*at)->iov_len)
+        moved -= (*at)++->iov_len;
+    if (moved > 0) {
+        (*at)->iov_base = (char *)(*at)->iov_base + moved;
+        (*at)->iov_len -= moved;
+    }
+}
+
 int peer_transfer_flush(struct peer_transfer *transfer, bool more, struct penstock_error *error)
 {
+    struct net_stream *stream = transfer->stream;
     struct iovec *at = transfer->queued, *end = at + transfer->n;
+    /* Two iovecs a range. */
+    bool pages = !transfer->fleeting && transfer->queued_bytes >= (size_t)(end - at) / 2 * PEER_PAGES_MIN_BYTES;
     unsigned stalls = 0;
     int code;
 
     transfer->n = 0;
+    transfer->queued_bytes = 0;
+    transfer->fleeting = false;
     while (at < end) {
-        ssize_t moved = transfer->stream->ops->writev(transfer->stream, at, (int)(end - at), more);
+        bool by_pages = pages && !transfer->no_pages;
+        ssize_t moved = by_pages ? stream->ops->write_pages(stream, at, (int)(end - at), more)
+                                 : stream->ops->writev(stream, at, (int)(end - at), more);
+        if (by_pages && moved == -EOPNOTSUPP) {
+            transfer->no_pages = true;
+            continue;
+        }
         if (!go_on(moved, &stalls, NULL, &code, error))
             return code;
         if (moved < 0)
             continue;
         transfer->sent_bytes += (uint64_t)moved;
-        size_t left = (size_t)moved;
-        while (at < end && left >= at->iov_len)
-            left -= (at++)->iov_len;
-        if (left > 0) {
-            at->iov_base = (char *)at->iov_base + left;
-            at->iov_len -= left;
-        }
+        advance(&at, (size_t)moved);
     }
     return 0;
 }
 
-int peer_transfer_bytes(struct peer_transfer *transfer, const void *bytes, size_t len, struct penstock_error *error)
+static int queue(struct peer_transfer *transfer, const void *bytes, size_t len, struct penstock_error *error)
 {
     if (transfer->n == PEER_TRANSFER_IOVECS) {
         int code = peer_transfer_flush(transfer, true, error);
         if (code)
             return code;
     }
-    /* writev only reads. */
+    /* What sends them only reads. */
     transfer->queued[transfer->n++] = (struct iovec){ .iov_base = (void *)(uintptr_t)bytes, .iov_len = len };
+    transfer->queued_bytes += len;
     return 0;
+}
+
+int peer_transfer_bytes(struct peer_transfer *transfer, const void *bytes, size_t len, struct penstock_error *error)
+{
+    int code = queue(transfer, bytes, len, error);
+    transfer->fleeting = true;
+    return code;
 }
 
 /* 1: all of it went; 0: the stream cannot, and *offset and *len say what is left. */
@@ -120,15 +146,16 @@ static int by_sendfile(struct peer_transfer *transfer, const struct peer_file *f
 int peer_transfer_range(struct peer_transfer *transfer, const struct peer_file *file, uint64_t offset, uint64_t len,
                         bool more, struct penstock_error *error)
 {
-    int code = peer_transfer_bytes(transfer, &status_ok, 1, error);
+    uint64_t long_bytes = transfer->no_pages ? PEER_SENDFILE_OVER_WRITEV_BYTES : PEER_SENDFILE_MIN_BYTES;
+    int code = queue(transfer, &status_ok, 1, error);
     if (code)
         return code;
-    if (len >= PEER_SENDFILE_MIN_BYTES && !transfer->no_sendfile) {
+    if (len >= long_bytes && !transfer->no_sendfile) {
         code = peer_transfer_flush(transfer, true, error);
         if (code == 0)
             code = by_sendfile(transfer, file, &offset, &len, more, error);
         if (code != 0)
             return code < 0 ? code : 0;
     }
-    return peer_transfer_bytes(transfer, file->mapping + offset, (size_t)len, error);
+    return queue(transfer, file->mapping + offset, (size_t)len, error);
 }

@@ -1,5 +1,5 @@
 /* Moving bytes of files to a stream, never through a buffer of ours: sendfile for long ranges, one writev from the
- * mapping for runs of short ones. */
+ * mapping for runs of short ones, whose pages go out uncopied where that is worth it. */
 #ifndef PENSTOCK_PEER_TRANSFER_H
 #define PENSTOCK_PEER_TRANSFER_H
 
@@ -20,10 +20,13 @@ struct peer_file {
     _Atomic bool no_digests; /* the worker could not hash it */
 };
 
-/* From this length on a range goes by sendfile. Measured (bench/crossover; two cores, loopback, cubic, a warm file,
- * random order), GB/s and CPU s/GB by sendfile and by writev: 8 KiB 0.52 1.0, 0.83 0.55; 16 KiB 0.76 0.54, 0.87 0.46;
- * 24 KiB 0.88 0.39, 0.85 0.47; 32 KiB 1.03 0.29, 0.86 0.46; 64 KiB 1.3 0.30, 1.1 0.53; 1 MiB 1.6 0.08, 1.0 0.34. */
-#define PEER_SENDFILE_MIN_BYTES (24u << 10)
+/* Which way is fastest (bench/README.md has the figures of bench/crossover). Ranges of an average length from
+ * PEER_PAGES_MIN_BYTES on leave the mapping uncopied, shorter ones by writev, which copies; single ones that are long
+ * enough by sendfile: from PEER_SENDFILE_MIN_BYTES on, and where pages cannot go uncopied already from
+ * PEER_SENDFILE_OVER_WRITEV_BYTES on. */
+#define PEER_PAGES_MIN_BYTES (4u << 10)
+#define PEER_SENDFILE_MIN_BYTES (128u << 10)
+#define PEER_SENDFILE_OVER_WRITEV_BYTES (24u << 10)
 
 /* A whole batch of requests with a status byte before each. */
 #define PEER_TRANSFER_IOVECS 512
@@ -35,8 +38,10 @@ struct peer_file {
 struct peer_transfer {
     struct net_stream *stream;
     uint64_t sent_bytes;
-    bool no_sendfile; /* found out, or the stream cannot */
+    bool no_sendfile, no_pages; /* found out, or the stream cannot */
+    bool fleeting;              /* something queued may change once it has been flushed: it has to be copied */
     int n;
+    size_t queued_bytes;
     struct iovec queued[PEER_TRANSFER_IOVECS];
 };
 
@@ -45,7 +50,7 @@ void peer_transfer_init(struct peer_transfer *transfer, struct net_stream *strea
 /* Errors of all of these: ECLOSED, the client is gone; ETIMEOUT, it takes nothing; ECORRUPT, the file is shorter than
  * it was or cannot be read. After any the connection is of no more use: part of a reply may be out. */
 
-/* Queues bytes, which stay where they are until the next flush. */
+/* Queues bytes, which stay as they are until the next flush. */
 PENSTOCK_CHECKED int peer_transfer_bytes(struct peer_transfer *transfer, const void *bytes, size_t len,
                                          struct penstock_error *error);
 

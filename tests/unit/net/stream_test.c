@@ -2,9 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -90,6 +93,95 @@ static void what_cannot_be_sent_as_a_file_says_so(void **state)
     pair_close(&p);
 }
 
+/* The writing end does not block. */
+static void tcp_pair_open(struct pair *p)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof a;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &len), 0);
+    assert_int_equal(connect(client, (struct sockaddr *)&a, len), 0);
+    net_stream_plain(&p->b, client);
+    net_stream_plain(&p->a, accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    assert_true(p->a.fd >= 0);
+    close(listener);
+}
+
+static size_t read_some(struct pair *p, uint8_t *got, size_t room)
+{
+    const struct iovec in = { got, room };
+    ssize_t n = p->b.ops->readv(&p->b, &in, 1);
+    assert_true(n > 0);
+    return (size_t)n;
+}
+
+/* More than the pipe and the socket take at once, in pieces with ragged edges. */
+static void pages_arrive_whole_and_in_order_however_little_goes_at_once(void **state)
+{
+    (void)state;
+    enum { PIECES = 300, PIECE = 20011 };
+    static uint8_t sent[PIECES * PIECE], got[sizeof sent];
+    uint64_t seed = 11;
+    for (size_t i = 0; i < sizeof sent; i++)
+        sent[i] = (uint8_t)test_random(&seed);
+    struct iovec iov[PIECES], *at = iov;
+    for (int i = 0; i < PIECES; i++)
+        iov[i] = (struct iovec){ sent + i * PIECE, PIECE };
+    struct pair p;
+    tcp_pair_open(&p);
+
+    size_t have = 0, refused = 0;
+    while (at < iov + PIECES) {
+        ssize_t moved = p.a.ops->write_pages(&p.a, at, (int)(iov + PIECES - at), false);
+        if (moved == -EAGAIN) {
+            refused++;
+            have += read_some(&p, got + have, sizeof got - have);
+            continue;
+        }
+        assert_true(moved > 0);
+        for (; at < iov + PIECES && (size_t)moved >= at->iov_len; at++)
+            moved -= (ssize_t)at->iov_len;
+        if (moved > 0)
+            *at = (struct iovec){ (uint8_t *)at->iov_base + moved, at->iov_len - (size_t)moved };
+    }
+    while (have < sizeof got)
+        have += read_some(&p, got + have, sizeof got - have);
+    assert_memory_equal(got, sent, sizeof sent);
+    assert_true(refused > 0);
+    pair_close(&p);
+}
+
+static void pages_that_are_not_there_are_an_error(void **state)
+{
+    (void)state;
+    struct pair p;
+    tcp_pair_open(&p);
+    uint8_t *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(page, MAP_FAILED);
+    const struct iovec out = { page, 4096 };
+    assert_int_equal(p.a.ops->write_pages(&p.a, &out, 1, false), -EFAULT);
+    munmap(page, 4096);
+    pair_close(&p);
+}
+
+static void a_process_that_may_open_no_pipe_is_told_to_copy(void **state)
+{
+    (void)state;
+    struct pair p;
+    tcp_pair_open(&p);
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){ .rlim_cur = 0, .rlim_max = before.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const struct iovec out = { (void *)(uintptr_t) "x", 1 };
+    ssize_t moved = p.a.ops->write_pages(&p.a, &out, 1, false);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(moved, -EOPNOTSUPP);
+    pair_close(&p);
+}
+
 /* With the default action in force a SIGPIPE would end the test here. */
 static void nothing_raises_sigpipe(void **state)
 {
@@ -102,6 +194,8 @@ static void nothing_raises_sigpipe(void **state)
     const struct iovec out = { (void *)(uintptr_t) "x", 1 };
     assert_int_equal(p.a.ops->writev(&p.a, &out, 1, false), -EPIPE);
     assert_int_equal(p.a.ops->sendfile(&p.a, fd, 0, 1, false), -EPIPE);
+    ssize_t moved = p.a.ops->write_pages(&p.a, &out, 1, false);
+    assert_true(moved == -EPIPE || moved == -EOPNOTSUPP); /* UNIX sockets of older kernels take no pages */
 
     sigset_t now;
     assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &now), 0);
@@ -245,6 +339,9 @@ int main(void)
         cmocka_unit_test(bytes_cross_in_several_pieces),
         cmocka_unit_test(a_file_is_sent_from_an_offset),
         cmocka_unit_test(what_cannot_be_sent_as_a_file_says_so),
+        cmocka_unit_test(pages_arrive_whole_and_in_order_however_little_goes_at_once),
+        cmocka_unit_test(pages_that_are_not_there_are_an_error),
+        cmocka_unit_test(a_process_that_may_open_no_pipe_is_told_to_copy),
         cmocka_unit_test(nothing_raises_sigpipe),
         cmocka_unit_test(a_sigpipe_of_someone_else_stays_pending),
         cmocka_unit_test(a_wait_ends_at_its_deadline),

@@ -18,7 +18,7 @@ static uint8_t content[FILE_BYTES];
 struct scripted {
     struct net_stream stream;
     const ssize_t *moves; /* bytes to take at most, or what to fail with; the last one stays; 0: all */
-    unsigned calls, sendfiles;
+    unsigned calls, sendfiles, pages;
     size_t n;
     uint8_t got[2 * FILE_BYTES];
 };
@@ -61,6 +61,15 @@ static ssize_t scripted_sendfile(struct net_stream *stream, int fd, uint64_t off
     return moved;
 }
 
+static ssize_t scripted_write_pages(struct net_stream *stream, const struct iovec *iov, int n, bool more)
+{
+    ((struct scripted *)stream)->pages++;
+    return scripted_writev(stream, iov, n, more);
+}
+
+static const struct net_stream_ops with_pages = { .writev = scripted_writev,
+                                                  .sendfile = scripted_sendfile,
+                                                  .write_pages = scripted_write_pages };
 static const struct net_stream_ops with_sendfile = { .writev = scripted_writev, .sendfile = scripted_sendfile };
 static const struct net_stream_ops without_sendfile = { .writev = scripted_writev };
 
@@ -97,7 +106,8 @@ static int drop_file(void **state)
 /* Ranges of every length around the crossover, one after another, as they should arrive. */
 static size_t send_ranges(struct peer_transfer *transfer, uint8_t *expected)
 {
-    static const uint32_t lens[] = { 1, 4096, PEER_SENDFILE_MIN_BYTES - 1, PEER_SENDFILE_MIN_BYTES, 3, 100000 };
+    static const uint32_t lens[] = { 1, 4096,  PEER_SENDFILE_OVER_WRITEV_BYTES - 1, PEER_SENDFILE_OVER_WRITEV_BYTES,
+                                     3, 100000 };
     struct penstock_error error;
     size_t n = 0;
     for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
@@ -158,6 +168,58 @@ static void a_stream_that_finds_out_late_falls_back_once(void **state)
     ranges_arrive_whole_and_in_order(&with_sendfile, (ssize_t[]){ SSIZE_MAX, -EOPNOTSUPP, SSIZE_MAX, 0 }, 1);
 }
 
+/* n ranges of len bytes each, by a stream that can do everything; its calls are in *s. */
+static struct scripted *send_equal_ranges(const ssize_t *moves, unsigned n, uint64_t len)
+{
+    struct scripted *s = scripted(&with_pages, moves);
+    struct peer_transfer transfer;
+    struct penstock_error error;
+    peer_transfer_init(&transfer, &s->stream);
+    for (unsigned i = 0; i < n; i++)
+        assert_int_equal(peer_transfer_range(&transfer, &file, 100 * i, len, true, &error), 0);
+    assert_int_equal(peer_transfer_flush(&transfer, false, &error), 0);
+    assert_int_equal(s->n, n * (1 + len));
+    for (unsigned i = 0; i < n; i++)
+        assert_memory_equal(s->got + i * (1 + len) + 1, content + 100 * i, len);
+    return s;
+}
+
+static void ranges_leave_as_pages_where_their_length_is_worth_it(void **state)
+{
+    (void)state;
+    ssize_t all[] = { 0, 0 };
+    assert_int_equal(send_equal_ranges(all, 10, PEER_PAGES_MIN_BYTES)->pages, 1);
+    assert_int_equal(send_equal_ranges(all, 10, PEER_PAGES_MIN_BYTES / 2)->pages, 0);
+    assert_int_equal(send_equal_ranges(all, 2, PEER_SENDFILE_MIN_BYTES - 1)->sendfiles, 0);
+    assert_int_equal(send_equal_ranges(all, 2, PEER_SENDFILE_MIN_BYTES)->sendfiles, 2);
+    assert_true(send_equal_ranges((ssize_t[]){ 1, -EAGAIN, 5000, -EAGAIN, SSIZE_MAX, 0 }, 10, 8192)->pages > 3);
+}
+
+static void a_stream_that_cannot_send_pages_goes_on_copying(void **state)
+{
+    (void)state;
+    assert_int_equal(send_equal_ranges((ssize_t[]){ -EOPNOTSUPP, SSIZE_MAX, 0 }, 10, 8192)->pages, 1);
+    assert_int_equal(send_equal_ranges((ssize_t[]){ 10000, -EOPNOTSUPP, SSIZE_MAX, 0 }, 10, 8192)->pages, 2);
+}
+
+static void bytes_that_may_change_after_the_flush_are_copied(void **state)
+{
+    (void)state;
+    struct scripted *s = scripted(&with_pages, (ssize_t[]){ 0, 0 });
+    struct peer_transfer transfer;
+    struct penstock_error error;
+    peer_transfer_init(&transfer, &s->stream);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(peer_transfer_range(&transfer, &file, 0, 8192, true, &error), 0);
+        assert_int_equal(peer_transfer_bytes(&transfer, "digest", 6, &error), 0);
+        assert_int_equal(peer_transfer_flush(&transfer, true, &error), 0);
+        assert_int_equal(s->pages, 0);
+    }
+    assert_int_equal(peer_transfer_range(&transfer, &file, 0, 8192, true, &error), 0);
+    assert_int_equal(peer_transfer_flush(&transfer, false, &error), 0);
+    assert_int_equal(s->pages, 1);
+}
+
 static int fails_with(const ssize_t *moves, uint64_t len, struct penstock_error *error)
 {
     struct scripted *s = scripted(&with_sendfile, moves);
@@ -200,8 +262,10 @@ static int send_past_the_end(uint64_t len, const struct net_stream_ops *ops, str
     struct net_stream stream;
     net_stream_plain(&stream, ends[0]);
     struct net_stream_ops plain = *stream.ops;
-    if (ops)
+    if (ops) {
         plain.sendfile = ops->sendfile;
+        plain.write_pages = ops->write_pages;
+    }
     stream.ops = &plain;
 
     struct peer_transfer transfer;
@@ -209,7 +273,7 @@ static int send_past_the_end(uint64_t len, const struct net_stream_ops *ops, str
     int code = peer_transfer_range(&transfer, &file, 300u << 10, len, false, error);
     if (code == 0)
         code = peer_transfer_flush(&transfer, false, error);
-    close(ends[0]);
+    stream.ops->close(&stream);
     close(ends[1]);
     return code;
 }
@@ -220,7 +284,7 @@ static void a_file_cut_short_is_an_error_not_a_signal(void **state)
     struct penstock_error error;
     assert_int_equal(ftruncate(file.fd, 4096), 0);
     assert_int_equal(send_past_the_end(8192, NULL, &error), PENSTOCK_ECORRUPT);
-    assert_int_equal(send_past_the_end(80u << 10, NULL, &error), PENSTOCK_ECORRUPT);
+    assert_int_equal(send_past_the_end(PEER_SENDFILE_MIN_BYTES, NULL, &error), PENSTOCK_ECORRUPT);
     assert_non_null(strstr(error.message, "model.safetensors"));
     assert_int_equal(send_past_the_end(80u << 10, &without_sendfile, &error), PENSTOCK_ECORRUPT);
 }
@@ -233,6 +297,9 @@ int main(void)
         cmocka_unit_test(a_client_that_pauses_is_waited_for),
         cmocka_unit_test(a_stream_without_sendfile_falls_back),
         cmocka_unit_test(a_stream_that_finds_out_late_falls_back_once),
+        cmocka_unit_test(ranges_leave_as_pages_where_their_length_is_worth_it),
+        cmocka_unit_test(a_stream_that_cannot_send_pages_goes_on_copying),
+        cmocka_unit_test(bytes_that_may_change_after_the_flush_are_copied),
         cmocka_unit_test(a_client_that_takes_nothing_is_given_up),
         cmocka_unit_test(a_client_that_is_gone_is_closed),
         cmocka_unit_test(an_unreadable_file_is_corrupt_and_named),
