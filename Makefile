@@ -2,7 +2,7 @@
 .PHONY: demo check check-fast fuzz bench install clean
 
 demo:            # build, serve a model, pull it, compare; MODEL=dir takes yours
-	@scripts/demo $(MODEL)
+	@scripts/demo "$(MODEL)"
 
 check:           # everything: tests, sanitizers, lint, fuzzing
 	@scripts/check
