@@ -41,6 +41,11 @@ int client_hello_dial(struct penstock_session *s, struct penstock_error *error)
     }
     if (error)
         *error = s->unreached;
+    /* The peer is named in any case: where it is this very address, once is enough. */
+    size_t len = strlen(s->peer);
+    if (error && s->addresses.n == 1 && strncmp(error->message, s->peer, len) == 0 &&
+        strncmp(error->message + len, ": ", 2) == 0)
+        memmove(error->message, error->message + len + 2, strlen(error->message + len + 2) + 1);
     return s->unreached.code;
 }
 
@@ -290,6 +295,18 @@ int64_t client_hello_timeout(const struct penstock_session *s, const char **wait
     return timeout < limit ? timeout : limit;
 }
 
+/* What there is to say where the peer said no more. */
+static int without_words(const struct penstock_session *s, struct penstock_error *error)
+{
+    if (error->code == PENSTOCK_EUNREACHABLE && !s->join_refused)
+        return base_error_set(error, PENSTOCK_ECLOSED,
+                              "closed instead of sending model '%.100s', and nothing listens there any more: was it "
+                              "stopped?",
+                              s->model);
+    *error = s->error;
+    return error->code;
+}
+
 /* One more connection, to ask for what the peer has. The words so far are in s->error. */
 static int ask_for_words(struct penstock_session *s, struct penstock_error *error)
 {
@@ -305,8 +322,7 @@ static int ask_for_words(struct penstock_session *s, struct penstock_error *erro
     forget_body(s);
     if (client_hello_dial(s, error) == 0)
         return 0;
-    *error = s->error;
-    return error->code;
+    return without_words(s, error);
 }
 
 static int next_address(struct penstock_session *s, struct penstock_error *error)
@@ -323,7 +339,7 @@ int client_hello_failed(struct penstock_session *s, struct penstock_error *error
         error->code == PENSTOCK_ECLOSED && error->sys_errno == 0 && s->step == CLIENT_ASKING && s->head_bytes == 0;
     if (s->purpose == CLIENT_FOR_WORDS) {
         if (s->step != CLIENT_BODY || error->code == PENSTOCK_ECLOSED || error->code == PENSTOCK_ETIMEOUT)
-            *error = s->error;
+            return without_words(s, error);
         return error->code;
     }
     if (s->step == CLIENT_DIALLING)
@@ -344,8 +360,9 @@ int client_hello_failed(struct penstock_session *s, struct penstock_error *error
                               "closed instead of answering a join: it has too many "
                               "connections, or is a peer that does not know of joining");
     case CLIENT_FOR_MODELS:
-        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
-                              "closed without an answer: a peer of the frozen protocol cannot list its models");
+        return base_error_set(error, PENSTOCK_ECLOSED,
+                              "closed without an answer: was it stopped? (a peer of the frozen protocol, which cannot "
+                              "list its models, closes as well)");
     case CLIENT_FOR_WORDS:
         break;
     }

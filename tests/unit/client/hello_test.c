@@ -298,8 +298,26 @@ static void a_port_without_a_peer_is_said_to_be_one(void **state)
     struct penstock_models *models;
     struct penstock_error error = { 0 };
     assert_int_equal(penstock_weights_open(l.name, "m", NULL, NULL, &s, &error), PENSTOCK_EUNREACHABLE);
-    assert_non_null(strstr(error.message, l.name));
+    const char *named = strstr(error.message, l.name);
+    assert_non_null(named);
+    assert_null(strstr(named + 1, l.name)); /* once is enough */
     assert_int_equal(penstock_models_get(l.name, NULL, &models, &error), PENSTOCK_EUNREACHABLE);
+}
+
+static void a_peer_that_is_gone_when_asked_again_was_stopped(void **state)
+{
+    (void)state;
+    struct listener l = begin_listening();
+    struct penstock_session *s;
+    struct penstock_error error = { 0 };
+    penstock_op op;
+    assert_int_equal(penstock_weights_start(l.name, "m", NULL, NULL, &s, &op, &error), 0);
+    int fd = accept_request(&l, s, "m");
+    close(l.fd);
+    close(fd);
+    assert_int_equal(penstock_wait(s, op, NULL, &error), PENSTOCK_ECLOSED);
+    assert_non_null(strstr(error.message, "was it stopped?"));
+    penstock_session_free(s);
 }
 
 static void the_next_address_of_a_name_is_tried(void **state)
@@ -389,6 +407,7 @@ int main(void)
         cmocka_unit_test(a_refused_model_is_answered_with_what_there_is),
         cmocka_unit_test(a_refused_join_says_whether_the_model_changed),
         cmocka_unit_test(a_port_without_a_peer_is_said_to_be_one),
+        cmocka_unit_test(a_peer_that_is_gone_when_asked_again_was_stopped),
         cmocka_unit_test(the_next_address_of_a_name_is_tried),
         cmocka_unit_test(each_address_of_a_name_says_why_it_failed),
         cmocka_unit_test(what_cannot_be_opened),
