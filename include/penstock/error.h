@@ -33,7 +33,7 @@ enum penstock_code {
     PENSTOCK_ESTALE = -206,       /* the peer has another version of the model by now */
 
     /* Class 3, this session. */
-    PENSTOCK_EDEAD = -301 /* the session died earlier: its own error says of what */
+    PENSTOCK_EDEAD = -301 /* the session died earlier: the words say of what, penstock_op_error the code */
 };
 
 enum penstock_error_class {

@@ -202,7 +202,7 @@ PENSTOCK_API PENSTOCK_CHECKED int penstock_poll(struct penstock_session *session
                                                 struct penstock_completion *completions, size_t max, size_t *done);
 
 /* The words of a failed operation whose completion the last poll or wait gave; NULL: none. Until the next poll or wait.
- */
+ * op 0: what the session died of, with the code that poll returns; NULL while it lives. */
 PENSTOCK_API const struct penstock_error *penstock_op_error(const struct penstock_session *session, penstock_op op);
 
 /* Polls until op is done; other completions are kept for later polls. *completion may be NULL. Returns the operation's

@@ -71,11 +71,10 @@ static int wait_for(struct penstock_session *session, int stop_fd, int64_t at_mo
 static int op_failed(struct penstock_session *session, penstock_op op, int code, struct penstock_error *error)
 {
     const struct penstock_error *words = penstock_op_error(session, op);
-    if (words)
-        *error = *words;
-    else
-        base_error_set(error, code, "the connection failed: %s", penstock_error_name(code));
-    return code;
+    if (!words)
+        return base_error_set(error, code, "the connection failed: %s", penstock_error_name(code));
+    *error = *words;
+    return words->code;
 }
 
 int pull_session_open(const struct pull_options *options, struct penstock_catalogue *catalogue, int stop_fd,
@@ -384,9 +383,7 @@ static int collect(struct land *land, struct penstock_error *error)
             mark_done(land, done[i].op);
         }
     }
-    if (rc == 0 && state < 0)
-        rc = base_error_set(error, state, "peer %s: the connection was lost", land->pull->options->peer);
-    return rc;
+    return rc == 0 && state < 0 ? op_failed(land->session, 0, state, error) : rc;
 }
 
 /* 0: the pull is over. */
@@ -397,6 +394,8 @@ static int pump(struct land *land, struct penstock_error *error)
         int rc = ask(land, error);
         if (rc == 0)
             rc = feed(land, &work, error);
+        if (rc == PENSTOCK_EDEAD) /* between two operations: of what is what matters */
+            rc = op_failed(land->session, 0, rc, error);
         if (rc < 0)
             return rc;
         if (work == PULL_OVER) {
@@ -469,7 +468,7 @@ static void let_go(struct land *land)
 static bool worth_another(const struct land *land, int rc)
 {
     return !land->local && penstock_catalogue_version(land->pull->catalogue) &&
-           (rc == PENSTOCK_ECLOSED || rc == PENSTOCK_EREFUSED || rc == PENSTOCK_EDEAD);
+           (rc == PENSTOCK_ECLOSED || rc == PENSTOCK_EREFUSED);
 }
 
 static void leave(struct land *land, int rc, const struct penstock_error *error)

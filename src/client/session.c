@@ -293,7 +293,8 @@ int penstock_unregister(struct penstock_session *session, uint32_t region, struc
 static int can_submit(const struct penstock_session *s, int64_t timeout_ns, struct penstock_error *error)
 {
     if (s->step == CLIENT_DEAD)
-        return base_error_set(error, PENSTOCK_EDEAD, "the session died earlier: %.400s", s->error.message);
+        /* What it died of is news to a caller that had no operation under way. */
+        return base_error_set(error, PENSTOCK_EDEAD, "%s", s->error.message);
     if (!s->catalogue)
         return base_error_set(error, PENSTOCK_EINVAL, "the session has no catalogue yet: wait until it is open");
     if (timeout_ns < 0)
@@ -422,6 +423,8 @@ int penstock_poll(struct penstock_session *session, struct penstock_completion *
 const struct penstock_error *penstock_op_error(const struct penstock_session *session, penstock_op op)
 {
     static const struct penstock_error canceled = { .code = PENSTOCK_ECANCELED, .message = "canceled" };
+    if (session && op == 0)
+        return session->step == CLIENT_DEAD ? &session->error : NULL;
     const struct client_op *o = session ? client_op_find_told(session, op) : NULL;
     if (!o)
         return NULL;

@@ -220,6 +220,15 @@ class Interruptions(PullTest):
             self.assertEqual(len(peer.hellos), 2)
         self.assert_pulled(model)
 
+    def test_a_peer_that_speaks_only_verbs_is_said_to(self):
+        class VerbsPeer(FakePeer):
+            def _answer(self, c, model):
+                return False
+        with VerbsPeer(small_model(version=None)) as peer:
+            failed = self.pull(peer, status=1)
+        self.assertRegex(failed.stderr, r"^penstock: weight peer \S+: closed the connection after the mode byte for TCP; "
+                                        r"does it speak only verbs\?\n")
+
     def test_a_damaged_journal_starts_over(self):
         model = small_model()
         self.interrupted(model)

@@ -409,6 +409,9 @@ static void a_peer_that_stops_kills_the_session(void **state)
     assert_int_equal(penstock_wait(f.session, second, NULL, &error), PENSTOCK_ETIMEOUT);
     const struct penstock_read read = { .size = sizeof read, .ranges = &range, .count = 1, .region = region };
     assert_int_equal(penstock_submit(f.session, &read, &first, &error), PENSTOCK_EDEAD);
+    const struct penstock_error *died_of = penstock_op_error(f.session, 0);
+    assert_int_equal(died_of->code, PENSTOCK_ETIMEOUT);
+    assert_string_equal(error.message, died_of->message);
     assert_non_null(strstr(error.message, "no reply"));
     size_t done;
     struct penstock_completion c;
