@@ -26,7 +26,14 @@ static void warn_about_congestion(int fd, const char *wanted)
     socklen_t len = sizeof got;
     if (!wanted || getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, got, &len) != 0 || strcmp(got, wanted) == 0)
         return;
-    base_log_warning("this kernel does not offer TCP congestion control %s: it stays %s", wanted, got);
+    /* Once more, for the reason. */
+    int failed = setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, wanted, (socklen_t)strlen(wanted)) == 0 ? 0 : errno;
+    if (failed == EPERM)
+        base_log_warning("TCP congestion control %s is not allowed to this user (sysctl "
+                         "net.ipv4.tcp_allowed_congestion_control): it stays %s",
+                         wanted, got);
+    else if (failed)
+        base_log_warning("this kernel does not offer TCP congestion control %s: it stays %s", wanted, got);
 }
 
 /* Addresses that this machine lacks do no harm where a name stands for several ("localhost" without IPv6). */
