@@ -1,6 +1,7 @@
 #include "requests.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include <penstock/wire.h>
 
@@ -38,16 +39,22 @@ static int answer_digests(struct peer_transfer *transfer, const struct peer_conn
     return code ? code : peer_transfer_flush(transfer, more, error);
 }
 
+static struct penstock_range_request decode(const uint8_t *raw, size_t i)
+{
+    struct penstock_range_request r;
+    struct penstock_wire_fault fault;
+    size_t consumed;
+    (void)!penstock_range_request_decode(raw + i * PENSTOCK_RANGE_REQUEST_BYTES, PENSTOCK_RANGE_REQUEST_BYTES, &r,
+                                         &consumed, &fault); /* whole ones always decode */
+    return r;
+}
+
 /* Answers n requests. 1: the client asked for the end. */
 static int answer(struct peer_transfer *transfer, const struct peer_connection *c, struct peer_model *model,
                   const uint8_t *raw, size_t n, struct penstock_error *error)
 {
     for (size_t i = 0; i < n; i++) {
-        struct penstock_range_request r;
-        struct penstock_wire_fault fault;
-        size_t consumed;
-        (void)!penstock_range_request_decode(raw + i * PENSTOCK_RANGE_REQUEST_BYTES, PENSTOCK_RANGE_REQUEST_BYTES, &r,
-                                             &consumed, &fault); /* whole ones always decode */
+        struct penstock_range_request r = decode(raw, i);
         bool more = i + 1 < n;
         int code;
         if (r.file == PENSTOCK_FILE_END)
@@ -64,16 +71,33 @@ static int answer(struct peer_transfer *transfer, const struct peer_connection *
     return peer_transfer_flush(transfer, false, error);
 }
 
-static enum peer_end broken(struct peer_connection *c, const struct peer_model *model,
+/* The first file of n requests that is shorter now than it was staged: a writev of many ranges does not say which one
+ * it could not read. */
+static const struct peer_file *cut_short(const struct peer_model *model, const uint8_t *raw, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct penstock_range_request r = decode(raw, i);
+        struct stat st;
+        if (acceptable(&r, model) && fstat(model->files[r.file].fd, &st) == 0 &&
+            (uint64_t)st.st_size < model->files[r.file].len_bytes)
+            return &model->files[r.file];
+    }
+    return NULL;
+}
+
+/* Of the n requests that were being answered. */
+static enum peer_end broken(struct peer_connection *c, const struct peer_model *model, const uint8_t *raw, size_t n,
                             const struct penstock_error *error)
 {
-    if (error->code == PENSTOCK_ECLOSED)
+    if (error->code == PENSTOCK_ECLOSED) {
         base_log_debug("client %s: %s", c->client, error->message);
-    else if (error->code == PENSTOCK_ECORRUPT)
-        base_log_error("client %s: closed, it could not be given what it was promised: %s: %s", c->client, model->id,
-                       error->message);
-    else
+    } else if (error->code == PENSTOCK_ECORRUPT) {
+        const struct peer_file *file = cut_short(model, raw, n);
+        base_log_error("client %s: closed, it could not be given what it was promised: %s: %s%s", c->client, model->id,
+                       file ? file->name : error->message, file ? " was cut short while it was served" : "");
+    } else {
         peer_connection_complain(c, "dropped: %s", error->message);
+    }
     return PEER_END_CLOSE;
 }
 
@@ -98,7 +122,7 @@ enum peer_end peer_requests_serve(struct peer_connection *c, struct peer_model *
         size_t n = have / PENSTOCK_RANGE_REQUEST_BYTES;
         int code = answer(&transfer, c, model, raw, n, &error);
         if (code < 0)
-            return broken(c, model, &error);
+            return broken(c, model, raw, n, &error);
         if (code > 0)
             return PEER_END_LINGER;
         have -= n * PENSTOCK_RANGE_REQUEST_BYTES;
