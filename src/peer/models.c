@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -266,6 +267,31 @@ static bool find_or_add(struct peer_models *models, const char *request, struct 
     return taken;
 }
 
+static const char *id_of(const struct peer_place *place)
+{
+    return place->name ? place->name : place->own_name;
+}
+
+/* "; staged are: a, b", as much as fits, of what the operator chose. */
+static void list_staged(struct peer_models *models, char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = 0;
+    pthread_mutex_lock(&models->lock);
+    base_vec_for_each (place, &models->places) {
+        const char *id = id_of(*place);
+        if ((*place)->on_demand || !(*place)->current)
+            continue;
+        const char *before = at ? ", " : "; staged are: ";
+        if (at + strlen(before) + strlen(id) + sizeof ", ..." > size) {
+            snprintf(out + at, size - at, "%s", at ? ", ..." : "");
+            break;
+        }
+        at += (size_t)snprintf(out + at, size - at, "%s%s", before, id);
+    }
+    pthread_mutex_unlock(&models->lock);
+}
+
 /* With allow_any_path an absolute path gets a place. It is made without the lock: ".." asks the file system. */
 static int enter(struct peer_models *models, const char *request, struct peer_place **out, struct penstock_error *error)
 {
@@ -274,9 +300,12 @@ static int enter(struct peer_models *models, const char *request, struct peer_pl
         return 0;
     if (!models->options.allow_any_path || request[0] != '/') {
         bool path = request[0] == '/' || request[0] == '.';
-        return base_error_set(error, PENSTOCK_ENOTFOUND, "model %s is not staged here: %s", request,
+        char staged[200];
+        list_staged(models, staged, sizeof staged);
+        return base_error_set(error, PENSTOCK_ENOTFOUND, "model %.200s is not staged here: %s%s", request,
                               path ? "stage it with --weights, or allow any path with --allow-any-path"
-                                   : "stage its directory with --weights");
+                                   : "stage its directory with --weights",
+                              staged);
     }
     struct penstock_error why = { 0 };
     struct peer_place *fresh = place_new(NULL, request, &why);
@@ -308,11 +337,6 @@ static struct peer_place *named(struct peer_models *models, const char *name)
         if ((*place)->name && strcmp((*place)->name, name) == 0)
             return *place;
     return NULL;
-}
-
-static const char *id_of(const struct peer_place *place)
-{
-    return place->name ? place->name : place->own_name;
 }
 
 /* Takes a new place in, and enters it. */

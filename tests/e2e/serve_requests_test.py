@@ -36,7 +36,8 @@ class ModelRequests(harness.PeerTest):
     def test_a_model_that_is_not_staged_is_closed_and_the_log_says_what_to_do(self):
         for text in ["missing", self.path("models"), self.path("models/m/.."), "/etc", "models/m"]:
             self.assertTrue(self.ask(text).is_closed(), text)
-        self.peer.wait_for_log("refused: model missing is not staged here: stage its directory with --weights")
+        self.peer.wait_for_log("refused: model missing is not staged here: stage its directory with --weights; "
+                               "staged are: m, name")
         self.peer.wait_for_log("refused: model /etc is not staged here: .*--allow-any-path")
 
     def test_any_path_is_staged_where_the_operator_allows_it(self):
