@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/vec.h"
 #include "cmd.h"
+#include "patience.h"
 #include "text.h"
 
 #define TIMEOUT_MAX 86400
@@ -89,7 +90,9 @@ static int list_models(const char *peer, const struct penstock_options *how, boo
 {
     struct penstock_models *models;
     struct penstock_error error = { 0 };
+    patience_begin("waiting for %s to list its models...", peer);
     int rc = penstock_models_get(peer, how, &models, &error);
+    patience_end();
     if (rc < 0)
         return failed(&error);
     (json ? models_json : models_table)(models);
@@ -189,7 +192,9 @@ static int list_tensors(const char *peer, const char *model, const struct pensto
 {
     struct penstock_session *session;
     struct penstock_error error = { 0 };
+    patience_begin("waiting for %s to stage %s...", peer, model);
     int rc = penstock_weights_open(peer, model, NULL, how, &session, &error);
+    patience_end();
     if (rc < 0)
         return failed(&error);
     struct penstock_catalogue *catalogue = penstock_session_catalogue(session);

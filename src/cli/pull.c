@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "patience.h"
 #include "progress.h"
 #include "text.h"
 
@@ -378,8 +379,12 @@ static int pull_once(const struct pull_options *options, int signal_fd, struct p
     int rc = pull.over_fd < 0 ? base_error_sys(error, errno, "eventfd") : 0;
     if (rc == 0)
         rc = choose_target(options, dir, sizeof dir, name, sizeof name, error);
-    if (rc == 0)
+    if (rc == 0) {
+        if (!options->quiet)
+            patience_begin("waiting for %s to stage %s...", options->peer, options->model);
         rc = pull_session_open(options, NULL, signal_fd, &session, error);
+        patience_end();
+    }
     if (rc == 0) {
         pull.catalogue = penstock_session_catalogue(session);
         rc = make_plan(&pull, name, progress, error);

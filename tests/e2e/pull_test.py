@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -484,6 +485,28 @@ class Listing(PullTest):
         self.assertEqual([t["name"] for t in rows["tensors"]], ["big", "layers.0.a", "layers.1.a"])
         self.assertEqual(rows["tensors"][2]["shape"], [2, 2])
         self.assertEqual(rows["shards"][0]["name"], "model.safetensors")
+
+    def test_a_peer_that_takes_its_time_is_said_to_be_waited_for(self):
+        class SlowPeer(FakePeer):
+            def _serve(self, c):
+                threading.Event().wait(1.5)
+                super()._serve(c)
+        with SlowPeer(small_model()) as peer:
+            self.assertIn(f"waiting for {peer.address} to list its models...", self.run_penstock("ls", peer.address).stderr)
+            waiting = f"waiting for {peer.address} to stage fake..."
+            self.assertIn(waiting, self.run_penstock("ls", peer.address, "fake").stderr)
+            self.assertIn(waiting, self.pull(peer, "-j", "1").stderr)
+            self.assertEqual(self.pull(peer, "-j", "1", "-q").stderr, "")
+
+    def test_a_peer_that_is_stopped_before_it_answers_is_said_to_be(self):
+        class StoppedPeer(FakePeer):
+            def _serve(self, c):
+                self._take(c, 4 + len("penstock:models"))
+                c.close()
+        with StoppedPeer(small_model()) as peer:
+            failed = self.run_penstock("ls", peer.address)
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn("closed without an answer: was it stopped?", failed.stderr)
 
     def test_a_name_cannot_move_the_cursor(self):
         model = Model({"s": safetensors({"a\x1b[2Jb": ("U8", [1], b"1")})})
