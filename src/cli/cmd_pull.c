@@ -146,17 +146,16 @@ static void print_json(const struct pull_options *options, const struct pull_res
 
 static void print_summary(const struct pull_options *options, const struct pull_result *result)
 {
-    char size[CLI_SIZE_MAX], rate[CLI_SIZE_MAX];
+    char size[CLI_SIZE_MAX], rate[CLI_SIZE_MAX], count[CLI_COUNT_MAX];
     double seconds = result->seconds > 1e-6 ? result->seconds : 1e-6;
     cli_print_escaped(stdout, result->where);
-    printf(": %llu file%s, %s; fetched %llu bytes in %.2f s (%s/s), %s\n", (unsigned long long)result->files,
-           result->files == 1 ? "" : "s", cli_size(result->bytes, size), (unsigned long long)result->fetched_bytes,
-           result->seconds, cli_size((uint64_t)((double)result->fetched_bytes / seconds), rate),
-           verdict(options, result));
+    printf(": %s, %s; fetched %llu bytes in %.2f s (%s/s), %s\n", cli_count(result->files, "file", count),
+           cli_size(result->bytes, size), (unsigned long long)result->fetched_bytes, result->seconds,
+           cli_size((uint64_t)((double)result->fetched_bytes / seconds), rate), verdict(options, result));
     if (result->damaged > 0)
-        printf("%llu chunks came damaged and were fetched again\n", (unsigned long long)result->damaged);
+        printf("%s that came damaged: fetched again\n", cli_count(result->damaged, "chunk", count));
     if (options->verbose)
-        printf("%u connection%s over TCP\n", result->connections, result->connections == 1 ? "" : "s");
+        printf("%s over TCP\n", cli_count(result->connections, "connection", count));
 }
 
 static int finish(const struct pull_options *options, int rc, const struct pull_result *result,

@@ -89,6 +89,12 @@ const char *cli_size(uint64_t bytes, char out[CLI_SIZE_MAX])
     return out;
 }
 
+const char *cli_count(uint64_t n, const char *noun, char out[CLI_COUNT_MAX])
+{
+    snprintf(out, CLI_COUNT_MAX, "%llu %.16s%s", (unsigned long long)n, noun, n == 1 ? "" : "s");
+    return out;
+}
+
 const char *cli_duration(double seconds, char out[CLI_SIZE_MAX])
 {
     uint64_t s = seconds > 1e9 ? UINT64_C(1000000000) : seconds > 0 ? (uint64_t)(seconds + 0.5) : 0;

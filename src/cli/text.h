@@ -17,6 +17,9 @@ void cli_print_json(FILE *to, const char *text);
 #define CLI_SIZE_MAX 24
 /* "17 B", "1.25 GiB". Returns out. */
 const char *cli_size(uint64_t bytes, char out[CLI_SIZE_MAX]);
+#define CLI_COUNT_MAX 40
+/* "1 file", "2 files"; noun: one that takes an s, of at most 16 characters. Returns out. */
+const char *cli_count(uint64_t n, const char *noun, char out[CLI_COUNT_MAX]);
 /* "12 s", "3 min 05 s", "2 h 10 min". Returns out. */
 const char *cli_duration(double seconds, char out[CLI_SIZE_MAX]);
 
