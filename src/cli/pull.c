@@ -167,6 +167,22 @@ static int write_head(struct pull *pull, struct penstock_error *error)
     return base_error_sys(error, n < 0 ? errno : ENOSPC, "%s: the header can't be written", pull->target.path);
 }
 
+/* Before the first worker. */
+static void say_settled(const struct pull *pull, struct progress *progress)
+{
+    const struct pull_queue *queue = &pull->queue;
+    char all[CLI_COUNT_MAX], files[CLI_COUNT_MAX];
+    uint64_t resumed = queue->count[PULL_LANDED] + queue->count[PULL_CHECK] + queue->count[PULL_GOOD], kept = 0;
+    for (size_t i = 0; i < pull->plan.files.n; i++)
+        if (pull_queue_kept(queue, i)) {
+            kept++;
+            resumed -= pull->plan.files.at[i].chunks;
+        }
+    progress_say(progress, "%llu of %s resumed; %s kept%s", (unsigned long long)resumed,
+                 cli_count(pull->plan.chunks, "chunk", all), cli_count(kept, "file", files),
+                 queue->verify ? ", to be compared with the peer's digests" : "");
+}
+
 /* Opens the journal, takes up what an earlier pull left, and reserves space for the rest. */
 static int settle(struct pull *pull, struct progress *progress, struct penstock_error *error)
 {
@@ -202,6 +218,8 @@ static int settle(struct pull *pull, struct progress *progress, struct penstock_
         rc = settle_file(pull, i, &past, last, error);
     free(last);
     pull_past_fini(&past);
+    if (rc == 0 && pull->options->verbose)
+        say_settled(pull, progress);
     if (rc == 0)
         rc = reserve_all(pull, error);
     return rc == 0 ? write_head(pull, error) : rc;
@@ -276,20 +294,25 @@ static int work(struct pull *pull, struct penstock_session *session, int signal_
 }
 
 /* Every byte is there: each file gets its name. */
-static int land_all(struct pull *pull, struct penstock_error *error)
+static int land_all(struct pull *pull, struct progress *progress, struct penstock_error *error)
 {
+    char escaped[300], size[CLI_SIZE_MAX];
     for (size_t i = 0; i < pull->plan.files.n; i++) {
         const char *name = pull->plan.files.at[i].name;
         struct stat st;
         int temp = pull->places[i].temp;
         if (pull_queue_kept(&pull->queue, i))
             continue;
+        progress_tick(progress, in_place(pull), pull->plan.bytes, "waiting for the disk");
         if (fdatasync(temp) < 0 || fstat(temp, &st) < 0)
             return base_error_sys(error, errno, "%s: file %zu can't be written to the disk", pull->target.path, i);
         int rc = pull_target_land(&pull->target, i, name, error);
         if (rc < 0)
             return rc;
         pull_journal_done(&pull->journal, i, st.st_ino, st.st_mtim.tv_sec * BASE_SECOND_NS + st.st_mtim.tv_nsec);
+        cli_escape(escaped, sizeof escaped, name);
+        if (pull->options->verbose)
+            progress_say(progress, "%s: done, %s", escaped, cli_size(pull->plan.files.at[i].len_bytes, size));
     }
     return 0;
 }
@@ -340,13 +363,20 @@ static bool pull_fini(struct pull *pull, bool whole)
 static int make_plan(struct pull *pull, const char *name, struct progress *progress, struct penstock_error *error)
 {
     const struct pull_options *options = pull->options;
+    char count[CLI_COUNT_MAX], size[CLI_SIZE_MAX];
     int rc = options->n_globs > 0
                  ? pull_plan_tensors(pull->catalogue, options->globs, options->n_globs, name, &pull->plan, error)
                  : pull_plan_model(pull->catalogue, &pull->plan, error);
     if (rc < 0)
         return rc;
     if (pull->plan.skipped > 0)
-        progress_say(progress, "left out %zu files whose names are not acceptable", pull->plan.skipped);
+        progress_say(progress, "left out %s: names that are not acceptable",
+                     cli_count(pull->plan.skipped, "file", count));
+    char model[300];
+    cli_escape(model, sizeof model, penstock_catalogue_model_id(pull->catalogue));
+    if (options->verbose)
+        progress_say(progress, "%s, version %s: %s, %s", model, version_of(pull),
+                     cli_count(pull->plan.files.n, "file", count), cli_size(pull->plan.bytes, size));
     return 0;
 }
 
@@ -405,7 +435,8 @@ static int pull_once(const struct pull_options *options, int signal_fd, struct p
         session = NULL;
     }
     if (rc == 0)
-        rc = land_all(&pull, error);
+        rc = land_all(&pull, progress, error);
+    progress_end(progress);
     if (rc == 0) {
         report(&pull, resumed, result);
         snprintf(result->where, sizeof result->where, "%s%s%s", dir, *name ? "/" : "", name);

@@ -124,6 +124,16 @@ class WholeModels(PullTest):
         self.assertEqual((summary["fetched"], summary["verified"]), (0, True))
         self.assert_pulled(model)
 
+    def test_verbose_says_what_there_is_and_what_was_done(self):
+        model = Model({"model.safetensors": safetensors({"a": ("U8", [3], b"abc")})}, version="v7")
+        with FakePeer(model, fake_peer.digests_of) as peer:
+            done = self.run_penstock("pull", peer.address, "fake", "-v", "-j", "1")
+            again = self.run_penstock("pull", peer.address, "fake", "-v", "-j", "1")
+        self.assertIn("penstock: /models/fake, version v7: 1 file, 75 B\n", done.stderr)
+        self.assertIn("penstock: model.safetensors: done, 75 B\n", done.stderr)
+        self.assertRegex(done.stdout, r"^fake: 1 file, 75 B; fetched 75 bytes .*, verified\n1 connection over TCP\n$")
+        self.assertIn("0 of 1 chunk resumed; 1 file kept", again.stderr)
+
     def test_a_file_that_was_changed_here_is_fetched_again(self):
         model = small_model()
         with FakePeer(model, fake_peer.digests_of) as peer:
