@@ -127,7 +127,10 @@ class Wire(unittest.TestCase):
         self.refused(run("encode", "expert-request", data=b"{"), "JSON")
 
     def test_bytes_are_not_written_to_a_terminal(self):
-        master, terminal = os.openpty()
+        try:
+            master, terminal = os.openpty()
+        except OSError as error:  # a chroot without /dev/pts
+            self.skipTest(f"no terminal to be had: {error}")
         try:
             result = subprocess.run([PENSTOCK, "wire", "encode", "model-request"], input=b'{"model":"m7"}',
                                     stdout=terminal, stderr=subprocess.PIPE, timeout=60)
