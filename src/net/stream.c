@@ -124,7 +124,7 @@ static ssize_t plain_write_pages(struct net_stream *stream, const struct iovec *
             r = vmsplice(stream->pipe[1], iov, (size_t)n, SPLICE_F_NONBLOCK);
         while (r < 0 && errno == EINTR);
         if (r < 0)
-            return errno == EAGAIN || errno == ENOSYS ? -EOPNOTSUPP : -errno;
+            return errno == EAGAIN || errno == ENOSYS || errno == EPERM ? -EOPNOTSUPP : -errno;
         stream->piped_bytes = (size_t)r;
     }
     size_t whole = 0;

@@ -49,10 +49,36 @@ static struct penstock_range_request decode(const uint8_t *raw, size_t i)
     return r;
 }
 
+/* A file's length now, looked at once for a run of requests to the same file. */
+struct look {
+    const struct peer_file *file;
+    uint64_t len_bytes;
+};
+
+/* Whether the range still is in the file. What a file cut short has lost is refused while that can be said; and the
+ * rest of its last page must not go out, which a mapping would give as zeros. */
+static bool still_there(struct look *look, const struct peer_file *file, const struct penstock_range_request *r)
+{
+    if (look->file != file) {
+        struct stat st;
+        *look = (struct look){ .file = file, .len_bytes = fstat(file->fd, &st) == 0 ? (uint64_t)st.st_size : 0 };
+    }
+    return base_range_inside(r->offset, r->len, look->len_bytes);
+}
+
+/* STATUS_ERR for what was promised by the manifest and is no longer there. */
+static int refuse_lost(struct peer_transfer *transfer, struct peer_connection *c, const struct peer_model *model,
+                       const struct peer_file *file, struct penstock_error *error)
+{
+    peer_connection_complain(c, "refused a range: %s: %s was cut short while it was served", model->id, file->name);
+    return peer_transfer_bytes(transfer, &status_err, 1, error);
+}
+
 /* Answers n requests. 1: the client asked for the end. */
-static int answer(struct peer_transfer *transfer, const struct peer_connection *c, struct peer_model *model,
+static int answer(struct peer_transfer *transfer, struct peer_connection *c, struct peer_model *model,
                   const uint8_t *raw, size_t n, struct penstock_error *error)
 {
+    struct look look = { 0 };
     for (size_t i = 0; i < n; i++) {
         struct penstock_range_request r = decode(raw, i);
         bool more = i + 1 < n;
@@ -62,7 +88,9 @@ static int answer(struct peer_transfer *transfer, const struct peer_connection *
         if (r.file == PENSTOCK_FILE_DIGESTS)
             code = answer_digests(transfer, c, model, &r, more, error);
         else if (acceptable(&r, model))
-            code = peer_transfer_range(transfer, &model->files[r.file], r.offset, r.len, more, error);
+            code = still_there(&look, &model->files[r.file], &r)
+                       ? peer_transfer_range(transfer, &model->files[r.file], r.offset, r.len, more, error)
+                       : refuse_lost(transfer, c, model, &model->files[r.file], error);
         else
             code = peer_transfer_bytes(transfer, &status_err, 1, error);
         if (code)
