@@ -71,8 +71,8 @@ int peer_transfer_flush(struct peer_transfer *transfer, bool more, struct pensto
 {
     struct net_stream *stream = transfer->stream;
     struct iovec *at = transfer->queued, *end = at + transfer->n;
-    /* Two iovecs a range. */
-    bool pages = !transfer->fleeting && transfer->queued_bytes >= (size_t)(end - at) / 2 * PEER_PAGES_MIN_BYTES;
+    /* Two iovecs a range; a status byte alone, with sendfile to follow, counts as one. */
+    bool pages = !transfer->fleeting && transfer->queued_bytes >= (size_t)(end - at + 1) / 2 * PEER_PAGES_MIN_BYTES;
     unsigned stalls = 0;
     int code;
 
