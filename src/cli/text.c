@@ -69,7 +69,7 @@ void cli_print_json(FILE *to, const char *text)
         else if (control_bytes(c) == 2)
             fprintf(to, "\\u%04x", c[1]); /* C2 NN is U+00NN */
         else
-            fwrite(text, 1, len, to);
+            (void)fwrite(text, 1, len, to);
     }
     putc('"', to);
 }
