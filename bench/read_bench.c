@@ -92,7 +92,7 @@ static void read_as_one(struct client *c)
 {
     struct penstock_error error;
     struct penstock_read read = { .size = sizeof read, .ranges = c->ranges, .count = c->n, .region = c->region };
-    need(penstock_read(c->session, &read, &error), &error);
+    need(penstock_read_wait(c->session, &read, &error), &error);
 }
 
 static void wait_for_some(struct penstock_session *session)

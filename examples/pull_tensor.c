@@ -37,7 +37,7 @@ int main(int argc, char **argv)
     if (penstock_register(session, &memory, &region, &error) != 0)
         return fail(&error);
     read.region = region;
-    if (penstock_read(session, &read, &error) != 0)
+    if (penstock_read_wait(session, &read, &error) != 0)
         return fail(&error);
     fwrite(bytes, 1, t->len_bytes, stdout);
 

@@ -211,8 +211,8 @@ PENSTOCK_API PENSTOCK_CHECKED int penstock_wait(struct penstock_session *session
                                                 struct penstock_completion *completion, struct penstock_error *error);
 
 /* submit and wait in one. */
-PENSTOCK_API PENSTOCK_CHECKED int penstock_read(struct penstock_session *session, const struct penstock_read *read,
-                                                struct penstock_error *error);
+PENSTOCK_API PENSTOCK_CHECKED int penstock_read_wait(struct penstock_session *session, const struct penstock_read *read,
+                                                     struct penstock_error *error);
 
 /* ---- what a peer has: section 2.5 ---- */
 

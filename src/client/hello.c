@@ -225,7 +225,7 @@ static int body_complete(struct penstock_session *s, struct penstock_error *erro
     switch (s->purpose) {
     case CLIENT_FOR_MANIFEST:
         code = client_catalogue_read(json, s->body_len, s->body_cap, &s->catalogue, error);
-        code = code ? base_error_in(error, "manifest") : to_ready(s, error);
+        code = code ? code : to_ready(s, error);
         break;
     case CLIENT_FOR_JOIN:
         code = client_join_read(json, s->body_len, penstock_catalogue_version(s->catalogue), error);

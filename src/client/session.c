@@ -474,7 +474,7 @@ int penstock_wait(struct penstock_session *session, penstock_op op, struct penst
     return code;
 }
 
-int penstock_read(struct penstock_session *session, const struct penstock_read *read, struct penstock_error *error)
+int penstock_read_wait(struct penstock_session *session, const struct penstock_read *read, struct penstock_error *error)
 {
     penstock_op op = 0;
     int code = penstock_submit(session, read, &op, error);

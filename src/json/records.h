@@ -40,7 +40,7 @@ enum json_manifest_field {
     JSON_MANIFEST_SHARD_FILE,    /* text, one call each */
     JSON_MANIFEST_SHARD_LEN,     /* number, one call each */
     JSON_MANIFEST_MODEL_VERSION, /* text */
-    JSON_MANIFEST_FILE,          /* text and number, one call each */
+    JSON_MANIFEST_FILE,          /* text, which may have NULs in it, and number, one call each */
 };
 
 struct json_manifest_reader {

@@ -199,6 +199,7 @@ struct reader {
 
     std::unique_ptr<uint8_t[]> scratch; // for strings with escapes; begun anew with each record
     uint8_t *scratch_at = nullptr;
+    bool nul_is_fine = false; // in the string that is read now
 
     reader(const char *text, size_t len, int corrupt_code, struct penstock_error *to)
         : text_end(text + len), corrupt(corrupt_code), error(to)
@@ -275,7 +276,7 @@ struct reader {
         SIMDJSON_TRY(parser.unescape(raw, scratch_at).get(plain));
         out.at = plain.data();
         out.len = plain.size();
-        return memchr(out.at, 0, out.len) ? stop_with("has a NUL in it") : SUCCESS;
+        return !nul_is_fine && memchr(out.at, 0, out.len) ? stop_with("has a NUL in it") : SUCCESS;
     }
 
     error_code string(ondemand::value value, struct json_string &out)
@@ -530,7 +531,10 @@ struct manifest_reader : reader {
             }
             SIMDJSON_TRY(once(names[which], which, seen));
             if (which == 0) {
-                SIMDJSON_TRY(string(member.value(), name));
+                nul_is_fine = true; // one more name that is not accepted, and no reason to refuse the rest
+                error_code code = string(member.value(), name);
+                nul_is_fine = false;
+                SIMDJSON_TRY(code);
             } else {
                 SIMDJSON_TRY(member.value().get_uint64().get(len));
             }

@@ -152,7 +152,7 @@ class Api(unittest.TestCase):
             self.assertEqual(LIB.penstock_tensor_slice(t, 2, 0, 1, 0, None, 0, needed, error), pen.EINVAL)
             buffer = c.create_string_buffer(40)
             array = pen.Read(ranges=ranges, count=4, region=s.region(buffer))
-            self.assertEqual(LIB.penstock_read(s.session, array, s.error), 0, s.error.message)
+            self.assertEqual(LIB.penstock_read_wait(s.session, array, s.error), 0, s.error.message)
             self.assertEqual(buffer.raw, b"".join(WEIGHT[r * 60 + 20 : r * 60 + 30] for r in range(4)))
             LIB.penstock_catalogue_unref(catalogue)
 

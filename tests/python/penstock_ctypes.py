@@ -94,7 +94,7 @@ FUNCTIONS = {
     "penstock_poll": (c.c_int, [P, c.POINTER(Completion), c.c_size_t, c.POINTER(c.c_size_t)]),
     "penstock_op_error": (ERR, [P, OP]),
     "penstock_wait": (c.c_int, [P, OP, c.POINTER(Completion), ERR]),
-    "penstock_read": (c.c_int, [P, c.POINTER(Read), ERR]),
+    "penstock_read_wait": (c.c_int, [P, c.POINTER(Read), ERR]),
     "penstock_models_get": (c.c_int, [STR, c.POINTER(Options), c.POINTER(P), ERR]),
     "penstock_models_count": (c.c_size_t, [P]),
     "penstock_models_at": (c.POINTER(Model), [P, c.c_size_t]),

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 INCLUDE = pathlib.Path(sys.argv[1], "include")
-WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
 
 
 def complaints(compiler, language, standard, header):

@@ -212,8 +212,8 @@ static void null_is_refused_where_something_must_be_given(void **state)
         penstock_poll(f.session, NULL, 1, &done),
         penstock_poll(f.session, &c, 1, NULL),
         penstock_wait(NULL, 1, &c, &error),
-        penstock_read(NULL, &r, &error),
-        penstock_read(f.session, NULL, NULL),
+        penstock_read_wait(NULL, &r, &error),
+        penstock_read_wait(f.session, NULL, NULL),
         penstock_fd(NULL),
         penstock_tensor_slice(NULL, 0, 0, 0, 0, NULL, 0, &done, &error),
     };
