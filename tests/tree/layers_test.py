@@ -15,10 +15,12 @@ BELOW = {
     "wire": set(),
     "json": {"base"},
     "net": {"base", "wire"},
+    "verbs": {"base"},
+    "rail": {"base", "wire", "net", "verbs"},
     "model": {"base", "wire", "json"},
-    "client": {"base", "wire", "json", "net", "model"},
-    "peer": {"base", "wire", "json", "net", "model"},
-    "cli": {"base", "wire", "json", "net", "model", "client", "peer"},
+    "client": {"base", "wire", "json", "net", "verbs", "rail", "model"},
+    "peer": {"base", "wire", "json", "net", "verbs", "rail", "model"},
+    "cli": {"base", "wire", "json", "net", "verbs", "rail", "model", "client", "peer"},
 }
 
 # All that the codecs may want of a C library: no malloc, errno, clock or socket.

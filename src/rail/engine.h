@@ -1,0 +1,114 @@
+/* Moves ranges over rails: joins those that touch, cuts long ones, deals them to rails by what is outstanding, keeps
+ * the send queues full, and takes out a rail that fails: its unfinished work goes to the others.
+ *
+ * Sans-clock and non-blocking: time is an argument in nanoseconds, and poll never waits. One thread at a time. Nothing
+ * is allocated while bytes move.
+ *
+ * Invariants: a piece of memory is the target of at most one outstanding work request, unless the rail that had it is
+ * gone, QP destroyed; a transfer that has ended (done was called) has none; a work request stays with its rail until a
+ * completion, or the QP's end, gives it back. */
+#ifndef PENSTOCK_RAIL_ENGINE_H
+#define PENSTOCK_RAIL_ENGINE_H
+
+#include "base/list.h"
+#include "rail/set.h"
+
+#define RAIL_DEADLINE_NS (INT64_C(5) * 1000000000)
+
+/* Local memory that bytes land in (or leave from): registered once for each PD, before it is used here. */
+struct rail_memory {
+    uint64_t len_bytes;
+    uint8_t *address;                         /* HOST; NULL: the library must not touch it (DEVICE) */
+    struct verbs_mr *mrs[PENSTOCK_RAILS_MAX]; /* for each of rail_devices; all NULL: it could not be registered, and
+                                                 goes through the bounce ring (HOST only) */
+};
+
+/* A piece of a remote region, and where it goes. */
+struct rail_range {
+    uint64_t remote_offset; /* in the region */
+    uint64_t local_offset;  /* in the memory */
+    uint64_t len_bytes;     /* any length; 0 is fine */
+    uint32_t region;
+};
+
+struct rail_transfer {
+    /* The caller's, until done. */
+    enum verbs_opcode opcode; /* VERBS_READ; WRITE has no bounce ring */
+    const struct rail_range *ranges;
+    size_t n_ranges;
+    const struct rail_memory *memory;
+    /* Ended: code 0, or why not. Called from within poll, cancel of an idle transfer, or fail; may submit others, and
+     * may free this one. landed_bytes is then what surely landed. */
+    void (*done)(struct rail_transfer *transfer, int code, const struct penstock_error *error);
+    void *user;
+
+    /* The engine's. */
+    struct base_list node;
+    size_t next_range;
+    uint64_t next_at; /* in it */
+    uint64_t landed_bytes;
+    uint32_t outstanding; /* work requests, queued again ones too */
+    bool canceled;
+    bool rerouted; /* a rail failed under it */
+};
+
+struct rail_engine_config {
+    const struct rail_devices *devices; /* outlives the engine */
+    struct verbs_pd *const *pds;        /* one for each of devices: for the bounce ring */
+    size_t n_rails;                     /* slots: one for each of devices */
+    int64_t deadline_ns;      /* of a rail that has work outstanding and completes none; 0: RAIL_DEADLINE_NS */
+    uint32_t depth;           /* work requests posted on a rail at once; 0: chosen */
+    uint32_t outstanding_max; /* of work requests on all rails together; 0: no such limit. For comparisons. */
+    uint64_t bounce_bytes;    /* 0: chosen */
+    /* Slot i has lost its rail: QP and CQ are freed already, its work is queued again. May be NULL. */
+    void (*rail_failed)(void *context, size_t slot, const struct penstock_error *error);
+    /* Before a completion error is taken for the rail's own: true where the peer is known to be gone, and *error then
+     * says so; the engine fails all rails with it. May be NULL. */
+    bool (*peer_gone)(void *context, struct penstock_error *error);
+    void *context;
+};
+
+/* Counters, exact: for the gates and for whoever wonders. */
+struct rail_stats {
+    uint64_t work_requests, doorbells, completions, bytes;
+    uint64_t outstanding_sum; /* over the posts: divided by doorbells it is the mean READs outstanding at a post */
+    uint32_t outstanding_max;
+};
+
+struct rail_engine;
+
+PENSTOCK_CHECKED int rail_engine_new(const struct rail_engine_config *config, struct rail_engine **engine,
+                                     struct penstock_error *error);
+/* Rails first (no memory is touched after), then every transfer ends with ECANCELED. NULL is fine. */
+void rail_engine_free(struct rail_engine *engine);
+
+/* Puts a connected rail into an empty slot, which it belongs to from then on (*rail is emptied). probe: it must first
+ * READ a few bytes of region 0 into memory of the engine's before work is dealt to it: for rails that have failed
+ * before. */
+PENSTOCK_CHECKED int rail_engine_attach(struct rail_engine *engine, size_t slot, struct rail *rail, bool probe,
+                                        struct penstock_error *error);
+/* Takes a rail out: as if it had failed with *error. */
+void rail_engine_detach(struct rail_engine *engine, size_t slot, const struct penstock_error *error);
+
+size_t rail_engine_alive(const struct rail_engine *engine); /* rails that take work, or are being probed */
+const struct rail *rail_engine_rail(const struct rail_engine *engine, size_t slot); /* NULL: empty */
+
+/* Queued behind the others. Ranges are the caller's to have checked against regions and memory. ECLOSED: no rail is
+ * alive. Nothing is posted before the next poll. */
+PENSTOCK_CHECKED int rail_engine_submit(struct rail_engine *engine, struct rail_transfer *transfer,
+                                        struct penstock_error *error);
+/* Ends it with ECANCELED: at once where nothing of it is outstanding, else when the last work request completes. */
+void rail_engine_cancel(struct rail_engine *engine, struct rail_transfer *transfer);
+/* Ends all transfers with *error, after destroying every rail: the peer is gone. */
+void rail_engine_fail(struct rail_engine *engine, const struct penstock_error *error);
+
+/* Takes completions, posts what can be posted, takes out rails past their deadline. Returns whether anything moved. */
+bool rail_engine_poll(struct rail_engine *engine, int64_t now_ns);
+/* When poll has to be called again whatever the fds say; INT64_MAX: never. */
+int64_t rail_engine_deadline_ns(const struct rail_engine *engine);
+/* Arms the CQs that have work outstanding, before a wait on their fds; poll once more after it. */
+PENSTOCK_CHECKED int rail_engine_arm(struct rail_engine *engine, struct penstock_error *error);
+
+void rail_engine_stats(const struct rail_engine *engine, size_t slot, struct rail_stats *stats);
+
+#endif

@@ -1,0 +1,45 @@
+/* From wishes and the ports that there are to rails: which device, port and GID each uses, and why. */
+#ifndef PENSTOCK_RAIL_PORTS_H
+#define PENSTOCK_RAIL_PORTS_H
+
+#include "rail/wish.h"
+
+struct rail_port {
+    char device[VERBS_NAME_MAX];
+    uint8_t port;
+    uint32_t gid_index;
+    uint8_t gid[16];
+    uint8_t mtu; /* ibv_mtu */
+    double gbps;
+    uint8_t reads_out, reads_in; /* 1..128: what its QPs can have outstanding, and take */
+    uint32_t work_requests_max, sges_max;
+    uint64_t mr_bytes_max;
+    uint8_t peer_rail; /* wished for; PENSTOCK_PEER_RAIL_ANY */
+    char why[160];     /* "RoCE v2, IPv4 10.0.0.2: the first routable of 6 GIDs" */
+};
+
+/* RoCE v2 IPv4-mapped and routable first, then RoCE v2 IPv6 global; link-local only where there is nothing better;
+ * InfiniBand ports their first GID. Fills in at most PENSTOCK_RAILS_MAX. ENOTFOUND: no port can be a rail, with the
+ * reason for each (no device, DOWN, no GID); a wish that cannot be met is an error of its own. */
+PENSTOCK_CHECKED int rail_ports_choose(const struct verbs_ports *ports, const struct rail_wishes *wishes,
+                                       struct rail_port *out, size_t *n, struct penstock_error *error);
+
+/* "mlx5_0 port 1, GID 3 ::ffff:10.0.0.2 (RoCE v2...), MTU 4096, 200 Gb/s". Returns the length, cut to size. */
+size_t rail_port_format(const struct rail_port *port, char *out, size_t size);
+
+/* The ports with their devices open: what a process has for all its connections. */
+struct rail_devices {
+    struct verbs_world *world; /* owned where open made it */
+    size_t n;
+    struct rail_port ports[PENSTOCK_RAILS_MAX];
+    struct verbs_device *devices[PENSTOCK_RAILS_MAX]; /* of rail i; two rails may share one */
+    bool world_is_ours;
+};
+
+/* world NULL: libibverbs. EUNSUPPORTED or ENOTFOUND with the reason why there is no RDMA (protocol: none, TCP goes on).
+ */
+PENSTOCK_CHECKED int rail_devices_open(struct verbs_world *world, const struct rail_wishes *wishes,
+                                       struct rail_devices *out, struct penstock_error *error);
+void rail_devices_close(struct rail_devices *devices);
+
+#endif

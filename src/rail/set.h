@@ -1,0 +1,60 @@
+/* The QPs of one connection, at either end: what the rail handshake (net/handshake.h) drives through rail_set_ops. Each
+ * rail is one QP with a CQ of its own (protocol 1.3). One thread at a time. */
+#ifndef PENSTOCK_RAIL_SET_H
+#define PENSTOCK_RAIL_SET_H
+
+#include "net/handshake.h"
+#include "rail/ports.h"
+
+/* One connected rail. */
+struct rail {
+    struct verbs_cq *cq;
+    struct verbs_qp *qp; /* NULL: none, or given away */
+    uint32_t psn;
+    uint8_t own;       /* which of rail_devices */
+    uint8_t peer_rail; /* which of the peer's, where that was agreed on; else its position */
+    uint8_t mtu, reads_out;
+    /* At a client: the peer's regions. */
+    struct penstock_layer *regions;
+    size_t n_regions;
+};
+
+/* What a peer publishes on rails of one device. */
+struct rail_table {
+    const struct penstock_layer *regions;
+    size_t n_regions;
+};
+
+struct rail_set_config {
+    const struct rail_devices *devices;
+    struct verbs_pd *const *pds; /* one for each of devices: where its QPs belong */
+    bool at_peer;
+    unsigned access;                 /* what the other side may do: 0 at a client, REMOTE_READ at a read-only peer */
+    uint32_t depth, sges_max;        /* of the send queues; a peer's are as short as they can be */
+    const struct rail_table *tables; /* the peer: one for each of devices; they outlive the set */
+    /* The client: lengths of the peer's regions by the manifest, n_expected of them, for the check of its tables; may
+     * be NULL. The number is the handshake's to check. */
+    const uint64_t *expected_bytes;
+    size_t n_expected;
+};
+
+struct rail_set {
+    struct rail_set_config config; /* copied */
+    size_t n;
+    struct rail rails[PENSTOCK_RAILS_MAX];
+};
+
+extern const struct net_rail_ops rail_set_ops; /* a context of struct rail_set * */
+
+void rail_set_init(struct rail_set *set, const struct rail_set_config *config);
+
+/* Destroys what is left: QPs first. When it returns the other side can reach nothing through this set any more. */
+void rail_set_fini(struct rail_set *set);
+
+/* The client: what to wish for in step 1 (protocol 2.7), one for each of devices. */
+void rail_set_wishes(const struct rail_devices *devices, struct penstock_rail_choice *wishes);
+
+/* Frees one rail: QP, CQ, tables. */
+void rail_fini(struct rail *rail);
+
+#endif
