@@ -126,6 +126,13 @@ static int complete(struct net_handshake *h)
                               h->request.choosing ? h->agreed : NULL, &h->error);
 }
 
+static int check_tables(struct net_handshake *h)
+{
+    if (!h->config.ops->check || h->n == 0)
+        return 0;
+    return h->config.ops->check(h->config.rails, h->n, h->theirs, &h->error);
+}
+
 static int choose(struct net_handshake *h)
 {
     if (!h->config.ops->choose)
@@ -156,6 +163,17 @@ static void peer_read_request(struct net_handshake *h)
         write_tables(h);
 }
 
+static void client_read_tables(struct net_handshake *h)
+{
+    int code = check_tables(h);
+    if (code)
+        fail_rails(h, code);
+    else if (h->n > 0)
+        write_identities(h);
+    else
+        begin_read(h, STEP_ACK);
+}
+
 static void message_read(struct net_handshake *h)
 {
     switch (h->step) {
@@ -166,10 +184,7 @@ static void message_read(struct net_handshake *h)
         begin_read(h, STEP_TABLES);
         break;
     case STEP_TABLES:
-        if (h->n > 0)
-            write_identities(h);
-        else
-            begin_read(h, STEP_ACK);
+        client_read_tables(h);
         break;
     case STEP_IDENTITIES: {
         /* The client hears of a failure by its ack: it is past the steps where a close says enough. */

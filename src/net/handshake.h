@@ -1,6 +1,7 @@
 /* The rail handshake (protocol 1.3, with 2.2's TCP data plane and 2.7's choice of rails), for both ends and both
  * dialects. Sans-I/O: bytes are fed in and taken out, and the QPs belong to a rail set that is driven through two
- * calls, prepare and complete. It knows of manifests only how many regions to expect.
+ * calls, prepare and complete, with choose and check beside them. It knows of manifests only how many regions to
+ * expect.
  *
  *     while ((next = net_handshake_next(h)) == NET_HANDSHAKE_READ || next == NET_HANDSHAKE_WRITE)
  *         if (next == NET_HANDSHAKE_READ)  read at most net_handshake_want bytes, net_handshake_feed them
@@ -37,6 +38,9 @@ struct net_rail_ops {
                   struct penstock_rail_choice *granted, struct penstock_error *error);
     /* Creates n QPs, in INIT, and fills in n ends; the peer with its tables. May take long. */
     int (*prepare)(void *rails, size_t n, struct net_rail *mine, struct penstock_error *error);
+    /* The client, before a byte of step 3: whether what the peer published will do, or a refusal; nothing is then sent.
+     * theirs lasts until the call returns. NULL: whatever it is. */
+    int (*check)(void *rails, size_t n, const struct net_rail *theirs, struct penstock_error *error);
     /* Connects QP i to theirs[i], up to RTS. n is that of prepare. agreed: what was chosen, n of them; NULL: each
      * end's own MTU, and 16 READs. theirs and the regions that it points to last until the call returns. */
     int (*complete)(void *rails, size_t n, const struct net_rail *theirs, const struct penstock_rail_choice *agreed,

@@ -58,6 +58,14 @@ static int fake_prepare(void *set, size_t n, struct net_rail *mine, struct penst
     return 0;
 }
 
+static int fake_check(void *set, size_t n, const struct net_rail *theirs, struct penstock_error *error)
+{
+    struct fake_rails *rails = set;
+    (void)theirs;
+    rails->checked += n == rails->n;
+    return rails->check_code ? base_error_set(error, rails->check_code, "region 1 wraps") : 0;
+}
+
 static int fake_complete(void *set, size_t n, const struct net_rail *theirs, const struct penstock_rail_choice *agreed,
                          struct penstock_error *error)
 {
@@ -77,6 +85,6 @@ static int fake_complete(void *set, size_t n, const struct net_rail *theirs, con
     return 0;
 }
 
-const struct net_rail_ops fake_rails_ops = { .choose = fake_choose,
-                                             .prepare = fake_prepare,
-                                             .complete = fake_complete };
+const struct net_rail_ops fake_rails_ops = {
+    .choose = fake_choose, .prepare = fake_prepare, .check = fake_check, .complete = fake_complete
+};

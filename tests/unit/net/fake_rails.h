@@ -9,9 +9,9 @@
 
 struct fake_rails {
     size_t n_regions; /* of each rail: 0 at a client */
-    int choose_code, prepare_code, complete_code;
+    int choose_code, prepare_code, check_code, complete_code;
 
-    unsigned chosen, prepared, completed; /* calls */
+    unsigned chosen, prepared, checked, completed; /* calls */
     size_t n;
     struct penstock_layer regions[PENSTOCK_RAILS_MAX][FAKE_REGIONS_MAX];
     struct penstock_qp_identity theirs[NET_RAILS_MAX];

@@ -413,6 +413,22 @@ static void a_rail_set_that_fails_at_the_client(void **state)
     assert_failed(h, PENSTOCK_ESYS, PEER ": QP to RTR");
 }
 
+static void tables_that_the_rail_set_refuses_are_answered_with_nothing(void **state)
+{
+    (void)state;
+    uint8_t bytes[512], out[8];
+    for (int dialect = PENSTOCK_READ_ONLY; dialect <= PENSTOCK_READ_WRITE; dialect++) {
+        size_t len = tables((enum penstock_dialect)dialect, 2, 3, bytes);
+        struct net_handshake *h = client((enum penstock_dialect)dialect, 2, 3);
+        assert_int_equal(take(h, out), 1);
+        ours.check_code = PENSTOCK_EPROTO;
+        assert_int_equal(feed(h, bytes, len), len);
+        assert_int_equal(ours.checked, 1);
+        assert_int_equal(ours.completed, 0);
+        assert_failed(h, PENSTOCK_EPROTO, PEER ": region 1 wraps");
+    }
+}
+
 static void a_peer_whose_tables_are_not_what_it_serves_sends_none(void **state)
 {
     (void)state;
@@ -620,6 +636,7 @@ int main(void)
         cmocka_unit_test(a_bad_ack_is_a_refusal),
         cmocka_unit_test(a_rail_set_that_fails_at_the_peer),
         cmocka_unit_test(a_rail_set_that_fails_at_the_client),
+        cmocka_unit_test(tables_that_the_rail_set_refuses_are_answered_with_nothing),
         cmocka_unit_test(a_peer_whose_tables_are_not_what_it_serves_sends_none),
         cmocka_unit_test(no_rail_may_stay_unconnected),
         cmocka_unit_test(a_config_that_the_wire_cannot_say_is_refused),
