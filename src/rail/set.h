@@ -25,13 +25,16 @@ struct rail_table {
     size_t n_regions;
 };
 
+/* What it points to outlives the set. */
 struct rail_set_config {
     const struct rail_devices *devices;
     struct verbs_pd *const *pds; /* one for each of devices: where its QPs belong */
     bool at_peer;
+    /* The client: which of devices rail i of the connection uses (rail/pair.h); NULL: the i-th. A peer's are chosen. */
+    const uint8_t *own;
     unsigned access;                 /* what the other side may do: 0 at a client, REMOTE_READ at a read-only peer */
     uint32_t depth, sges_max;        /* of the send queues; a peer's are as short as they can be */
-    const struct rail_table *tables; /* the peer: one for each of devices; they outlive the set */
+    const struct rail_table *tables; /* the peer: one for each of devices, NULL at a client */
     /* The client: lengths of the peer's regions by the manifest, n_expected of them, for the check of its tables; may
      * be NULL. The number is the handshake's to check. */
     const uint64_t *expected_bytes;
@@ -50,9 +53,6 @@ void rail_set_init(struct rail_set *set, const struct rail_set_config *config);
 
 /* Destroys what is left: QPs first. When it returns the other side can reach nothing through this set any more. */
 void rail_set_fini(struct rail_set *set);
-
-/* The client: what to wish for in step 1 (protocol 2.7), one for each of devices. */
-void rail_set_wishes(const struct rail_devices *devices, struct penstock_rail_choice *wishes);
 
 /* Frees one rail: QP, CQ, tables. */
 void rail_fini(struct rail *rail);

@@ -21,15 +21,16 @@ struct rail_wish {
 
 /* Zeroed: every ACTIVE port, PENSTOCK_RAILS_MAX at most. */
 struct rail_wishes {
-    bool none;    /* "none": no RDMA */
-    size_t limit; /* "auto:N"; 0: PENSTOCK_RAILS_MAX */
+    bool none;      /* "none": no RDMA */
+    bool automatic; /* "auto" was said; as nothing at all, but that it stands alone */
+    size_t limit;   /* "auto:N"; 0: PENSTOCK_RAILS_MAX */
     struct rail_wish named[PENSTOCK_RAILS_MAX];
     size_t n_named; /* 0: choose by yourself */
 };
 
 /* Takes one more "DEVICE[:GID][@PEER_RAIL]", "auto", "auto:N" or "none", or several with commas between them. GID is an
  * index, an IPv6 address, 32 hex digits, or an IPv4 address for its mapped form. at_peer: there is no "@N". EINVAL says
- * what is wrong with which part. */
+ * what is wrong with which part, and leaves wishes as they were. */
 PENSTOCK_CHECKED int rail_wishes_add(struct rail_wishes *wishes, const char *text, bool at_peer,
                                      struct penstock_error *error);
 

@@ -16,7 +16,7 @@ BELOW = {
     "json": {"base"},
     "net": {"base", "wire"},
     "verbs": {"base"},
-    "rail": {"base", "wire", "net", "verbs"},
+    "rail": {"base", "wire", "json", "net", "verbs"},
     "model": {"base", "wire", "json"},
     "client": {"base", "wire", "json", "net", "verbs", "rail", "model"},
     "peer": {"base", "wire", "json", "net", "verbs", "rail", "model"},
