@@ -17,10 +17,11 @@ BELOW = {
     "net": {"base", "wire"},
     "verbs": {"base"},
     "rail": {"base", "wire", "json", "net", "verbs"},
+    "residency": {"base"},
     "model": {"base", "wire", "json"},
     "client": {"base", "wire", "json", "net", "verbs", "rail", "model"},
-    "peer": {"base", "wire", "json", "net", "verbs", "rail", "model"},
-    "cli": {"base", "wire", "json", "net", "verbs", "rail", "model", "client", "peer"},
+    "peer": {"base", "wire", "json", "net", "verbs", "rail", "residency", "model"},
+    "cli": {"base", "wire", "json", "net", "verbs", "rail", "residency", "model", "client", "peer"},
 }
 
 # All that the codecs may want of a C library: no malloc, errno, clock or socket.
