@@ -18,13 +18,28 @@ struct rail_port {
     char why[160];     /* "RoCE v2, IPv4 10.0.0.2: the first routable of 6 GIDs" */
 };
 
-/* RoCE v2 IPv4-mapped and routable first, then RoCE v2 IPv6 global; link-local only where there is nothing better;
- * InfiniBand ports their first GID. Fills in at most PENSTOCK_RAILS_MAX. ENOTFOUND: no port can be a rail, with the
- * reason for each (no device, DOWN, no GID); a wish that cannot be met is an error of its own. */
-PENSTOCK_CHECKED int rail_ports_choose(const struct verbs_ports *ports, const struct rail_wishes *wishes,
-                                       struct rail_port *out, size_t *n, struct penstock_error *error);
+#define RAIL_LEFT_OUT_MAX 480
 
-/* "mlx5_0 port 1, GID 3 ::ffff:10.0.0.2 (RoCE v2...), MTU 4096, 200 Gb/s". Returns the length, cut to size. */
+struct rail_chosen {
+    struct rail_port at[PENSTOCK_RAILS_MAX];
+    size_t n;
+    char left_out[RAIL_LEFT_OUT_MAX]; /* "mlx5_1 port 1 is DOWN (...); ...": ports that are none, and why; cut */
+};
+
+/* Of each port the best GID: RoCE v2 IPv4-mapped and routable, then RoCE v2 IPv6 global, link-local only where there is
+ * nothing better, RoCE v1 last; InfiniBand ports their first. A port with link-local GIDs alone is left out where
+ * another has better, unless it was named. Never more than PENSTOCK_RAILS_MAX.
+ *
+ * ENOTFOUND: no port can be a rail, with the reason for each (no device, DOWN, no GID), or one that was named cannot.
+ * EUNSUPPORTED: "none". */
+PENSTOCK_CHECKED int rail_ports_choose(const struct verbs_ports *ports, const struct rail_wishes *wishes,
+                                       struct rail_chosen *out, struct penstock_error *error);
+
+/* What it says of its READs where both ends agree on them (protocol 2.7): those it can have outstanding and take. */
+uint8_t rail_port_reads(const struct rail_port *port);
+
+/* "mlx5_0 port 1, GID 3 ::ffff:10.0.0.2, MTU 4096, 200 Gb/s (RoCE v2, ...)", why at its end. Returns the length, cut to
+ * size. */
 size_t rail_port_format(const struct rail_port *port, char *out, size_t size);
 
 /* The ports with their devices open: what a process has for all its connections. */
@@ -34,10 +49,11 @@ struct rail_devices {
     struct rail_port ports[PENSTOCK_RAILS_MAX];
     struct verbs_device *devices[PENSTOCK_RAILS_MAX]; /* of rail i; two rails may share one */
     bool world_is_ours;
+    char left_out[RAIL_LEFT_OUT_MAX]; /* as of struct rail_chosen, with devices that could not be opened */
 };
 
-/* world NULL: libibverbs. EUNSUPPORTED or ENOTFOUND with the reason why there is no RDMA (protocol: none, TCP goes on).
- */
+/* world NULL: libibverbs. EUNSUPPORTED or ENOTFOUND with the reason why there is no RDMA (TCP goes on). *out is
+ * then empty. A world that is given outlives it. */
 PENSTOCK_CHECKED int rail_devices_open(struct verbs_world *world, const struct rail_wishes *wishes,
                                        struct rail_devices *out, struct penstock_error *error);
 void rail_devices_close(struct rail_devices *devices);

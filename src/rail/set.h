@@ -43,7 +43,8 @@ struct rail_set_config {
 
 struct rail_set {
     struct rail_set_config config; /* copied */
-    size_t n;
+    size_t n;                      /* rails prepared; 0 again after a failure */
+    bool chosen;                   /* a peer's: rails[i].own is as the client wished */
     struct rail rails[PENSTOCK_RAILS_MAX];
 };
 
