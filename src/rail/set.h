@@ -14,6 +14,7 @@ struct rail {
     uint8_t own;       /* which of rail_devices */
     uint8_t peer_rail; /* which of the peer's, where that was agreed on; else its position */
     uint8_t mtu, reads_out;
+    uint32_t depth, sges_max; /* of its send queue: what was asked for, cut to what the port has */
     /* At a client: the peer's regions. */
     struct penstock_layer *regions;
     size_t n_regions;
@@ -33,7 +34,8 @@ struct rail_set_config {
     /* The client: which of devices rail i of the connection uses (rail/pair.h); NULL: the i-th. A peer's are chosen. */
     const uint8_t *own;
     unsigned access;                 /* what the other side may do: 0 at a client, REMOTE_READ at a read-only peer */
-    uint32_t depth, sges_max;        /* of the send queues; a peer's are as short as they can be */
+    uint32_t depth, sges_max;        /* of the send queues, at most; a client's: RAIL_DEPTH and RAIL_SGES (engine.h); a
+                                        peer's are as short as they can be */
     const struct rail_table *tables; /* the peer: one for each of devices, NULL at a client */
     /* The client: lengths of the peer's regions by the manifest, n_expected of them, for the check of its tables; may
      * be NULL. The number is the handshake's to check. */
