@@ -1,3 +1,4 @@
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -22,6 +23,8 @@ static const char usage_text[] =
     "  --listen-weights ADDR:PORT   where to listen; repeatable (127.0.0.1:9910; port 0: any)\n"
     "  --allow-any-path             stage any directory that a client names by its path\n"
     "  --follow-links               follow symbolic links that lead outside a staged directory\n"
+    "  --max-memory SIZE            refuse models beyond this: 64G, 512M, or bytes; K, M, G and T are binary (no "
+    "limit)\n"
     "  --max-connections N          how many at once (4096)\n"
     "  --drain SECONDS              on SIGTERM, how long to finish what is being sent (10)\n"
     "  --congestion NAME            TCP congestion control, or `system` (cubic)\n"
@@ -37,6 +40,7 @@ enum serve_option {
     OPT_ANY_PATH,
     OPT_LINKS,
     OPT_MAX,
+    OPT_MEMORY,
     OPT_DRAIN,
     OPT_CONGESTION,
     OPT_NO_WARM,
@@ -51,6 +55,7 @@ static const struct option options_table[] = {
     { "listen-weights", required_argument, NULL, OPT_LISTEN },
     { "allow-any-path", no_argument, NULL, OPT_ANY_PATH },
     { "follow-links", no_argument, NULL, OPT_LINKS },
+    { "max-memory", required_argument, NULL, OPT_MEMORY },
     { "max-connections", required_argument, NULL, OPT_MAX },
     { "drain", required_argument, NULL, OPT_DRAIN },
     { "congestion", required_argument, NULL, OPT_CONGESTION },
@@ -87,6 +92,22 @@ static bool parse_number(const char *option, const char *text, double least, dou
         return false;
     }
     *out = value;
+    return true;
+}
+
+/* "512M": bytes, or that many of a binary unit. */
+static bool parse_size(const char *option, const char *text, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+    bool whole = isdigit((unsigned char)text[0]) && !errno && !(unit ? end[1] : end[0]);
+    if (!whole || number == 0 || number > UINT64_MAX >> shift)
+        return bad_value(option, text, "a size is wanted, above 0: bytes, or a number with K, M, G or T, as in 64G");
+    *out = (uint64_t)number << shift;
     return true;
 }
 
@@ -158,6 +179,8 @@ static bool parse_one(struct serve *s, int option)
             return false;
         s->peer.max_connections = (size_t)number;
         return true;
+    case OPT_MEMORY:
+        return parse_size("--max-memory", optarg, &s->peer.max_memory_bytes);
     case OPT_DRAIN:
         if (!parse_number("--drain", optarg, 0, 86400, &number))
             return false;

@@ -105,6 +105,43 @@ uint64_t peer_models_warmed(struct peer_models *models)
     return bytes;
 }
 
+/* ---- letting go ---- */
+
+/* Lets go of on-demand places that nobody uses: those that could not be staged, and the oldest above keep. Under the
+ * lock; their models are returned to be unref'd without it. */
+static size_t let_go(struct peer_models *models, size_t keep, struct peer_model **idle, size_t max)
+{
+    size_t on_demand = 0, n = 0, kept = 0;
+    base_vec_for_each (place, &models->places)
+        on_demand += (*place)->on_demand;
+    for (size_t i = 0; i < models->places.n; i++) {
+        struct peer_place *place = models->places.at[i];
+        bool unused = place->on_demand && place->users == 0 && (!place->current || place->current->refs == 1);
+        if (unused && (!place->current || on_demand > keep) && n < max) {
+            if (place->current)
+                idle[n++] = place->current;
+            on_demand--;
+            place_free(place);
+        } else {
+            models->places.at[kept++] = place;
+        }
+    }
+    models->places.n = kept;
+    return n;
+}
+
+/* Whether there was anything to let go of. */
+static bool make_room(struct peer_models *models)
+{
+    struct peer_model *idle[64];
+    pthread_mutex_lock(&models->lock);
+    size_t n = let_go(models, 0, idle, sizeof idle / sizeof *idle);
+    pthread_mutex_unlock(&models->lock);
+    for (size_t i = 0; i < n; i++)
+        peer_models_unref(models, idle[i]);
+    return n > 0;
+}
+
 /* ---- one place, under its staging lock ---- */
 
 static void log_staged(const struct peer_model *model)
@@ -138,7 +175,12 @@ static int stage(struct peer_models *models, struct peer_place *place, struct pe
 {
     int64_t began_ns = base_now_ns();
     struct peer_model *model;
-    int code = peer_staged_new(place->directory, place->name, &models->options.stage, &model, error);
+    int code =
+        peer_staged_new(place->directory, place->name, &models->options.stage, models->options.ledger, &model, error);
+    /* A model that only an allowed path brought in, and that nobody uses, gives way. */
+    if (code == PENSTOCK_ELIMIT && make_room(models))
+        code = peer_staged_new(place->directory, place->name, &models->options.stage, models->options.ledger, &model,
+                               error);
     if (code)
         return code;
     model->staging_ns = base_now_ns() - began_ns;
@@ -214,35 +256,12 @@ static struct peer_place *find(struct peer_models *models, const char *request)
     return NULL;
 }
 
-/* Lets go of on-demand places that nobody uses: those that could not be staged, and the oldest. Under the lock; their
- * models are returned to be unref'd without it. */
-static size_t let_go(struct peer_models *models, struct peer_model **idle, size_t max)
-{
-    size_t on_demand = 0, n = 0, kept = 0;
-    base_vec_for_each (place, &models->places)
-        on_demand += (*place)->on_demand;
-    for (size_t i = 0; i < models->places.n; i++) {
-        struct peer_place *place = models->places.at[i];
-        bool unused = place->on_demand && place->users == 0 && (!place->current || place->current->refs == 1);
-        if (unused && (!place->current || on_demand > ON_DEMAND_KEPT) && n < max) {
-            if (place->current)
-                idle[n++] = place->current;
-            on_demand--;
-            place_free(place);
-        } else {
-            models->places.at[kept++] = place;
-        }
-    }
-    models->places.n = kept;
-    return n;
-}
-
 static void leave(struct peer_models *models, struct peer_place *place)
 {
     struct peer_model *idle[8];
     pthread_mutex_lock(&models->lock);
     place->users--;
-    size_t n = place->on_demand ? let_go(models, idle, sizeof idle / sizeof *idle) : 0;
+    size_t n = place->on_demand ? let_go(models, ON_DEMAND_KEPT, idle, sizeof idle / sizeof *idle) : 0;
     pthread_mutex_unlock(&models->lock);
     for (size_t i = 0; i < n; i++)
         peer_models_unref(models, idle[i]);

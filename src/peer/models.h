@@ -12,6 +12,7 @@
 #include "base/vec.h"
 #include "model/digest.h"
 #include "model/stage.h"
+#include "residency/ledger.h"
 #include "transfer.h"
 
 struct peer_model {
@@ -19,7 +20,8 @@ struct peer_model {
     struct model_staged staged;
     struct peer_file *files; /* shards first, then files: as requests count them */
     size_t n_files;
-    uint64_t bytes;        /* of all files */
+    uint64_t bytes; /* of all files */
+    struct residency_reservation reservation;
     struct base_buf reply; /* the manifest with its length before it, as it goes out */
     struct model_digests digests;
     char *id;           /* what a model request may say */
@@ -43,6 +45,7 @@ struct peer_place {
 struct peer_models_options {
     bool allow_any_path;
     struct model_stage_options stage;
+    struct residency_ledger *ledger; /* which models are charged to */
     /* A model was staged. To keep it, take a reference. */
     void (*staged)(void *context, struct peer_model *model);
     /* A model was found rewritten: connections that use it are to be closed. */

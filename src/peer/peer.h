@@ -23,6 +23,7 @@ struct peer_options {
     BASE_VEC(const char *) listen_weights; /* empty: PEER_LISTEN_WEIGHTS */
     const char *congestion;                /* NULL: the system's own */
     size_t max_connections;
+    uint64_t max_memory_bytes; /* 0: no ceiling */
     int64_t drain_ns;
     double deadline_scale; /* 1; tests shorten every deadline of a client with it */
     bool allow_any_path, follow_links, no_warm, no_digests;

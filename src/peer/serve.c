@@ -78,11 +78,13 @@ static void server_init(struct peer_server *server, const struct peer_options *o
     pthread_condattr_destroy(&attr);
     base_list_init(&server->connections);
     peer_complaints_init(&server->complaints);
+    residency_ledger_init(&server->ledger, options->max_memory_bytes);
     peer_models_init(
         &server->models,
         &(struct peer_models_options){
             .allow_any_path = options->allow_any_path,
             .stage = { .follow_all_links = options->follow_links, .warn = on_warning, .warn_context = server },
+            .ledger = &server->ledger,
             .staged = on_staged,
             .rewritten = on_rewritten,
             .context = server,
@@ -92,6 +94,7 @@ static void server_init(struct peer_server *server, const struct peer_options *o
 static void server_fini(struct peer_server *server)
 {
     peer_models_fini(&server->models);
+    residency_ledger_fini(&server->ledger);
     peer_complaints_fini(&server->complaints);
     pthread_cond_destroy(&server->gone);
     pthread_mutex_destroy(&server->lock);

@@ -28,6 +28,7 @@ struct peer_deadlines {
 struct peer_server {
     const struct peer_options *options;
     struct peer_deadlines deadlines;
+    struct residency_ledger ledger;
     struct peer_models models;
     struct peer_worker worker;
     struct peer_complaints complaints;

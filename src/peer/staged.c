@@ -22,6 +22,14 @@ static int map_file(struct peer_file *file, const struct model_opened *opened, c
     return 0;
 }
 
+/* Before anything is mapped. */
+static int reserve(struct peer_model *model, struct residency_ledger *ledger, struct penstock_error *error)
+{
+    base_vec_for_each (opened, &model->staged.opened)
+        model->bytes += opened->identity.len_bytes;
+    return residency_reserve(ledger, &model->reservation, model->bytes, model->id, error);
+}
+
 static int map_files(struct peer_model *model, struct penstock_error *error)
 {
     const struct model_manifest *m = &model->staged.manifest;
@@ -38,7 +46,6 @@ static int map_files(struct peer_model *model, struct penstock_error *error)
         if (code)
             return code;
         model->n_files = i + 1;
-        model->bytes += model->files[i].len_bytes;
     }
     return 0;
 }
@@ -60,12 +67,15 @@ static int frame_manifest(struct peer_model *model, struct penstock_error *error
     return 0;
 }
 
-static int build(struct peer_model *model, const char *name, struct penstock_error *error)
+static int build(struct peer_model *model, const char *name, struct residency_ledger *ledger,
+                 struct penstock_error *error)
 {
     model->id = strdup(name ? name : model->staged.name);
     if (!model->id)
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory");
-    int code = map_files(model, error);
+    int code = reserve(model, ledger, error);
+    if (code == 0)
+        code = map_files(model, error);
     if (code == 0)
         code = frame_manifest(model, error);
     if (code == 0)
@@ -74,7 +84,7 @@ static int build(struct peer_model *model, const char *name, struct penstock_err
 }
 
 int peer_staged_new(const char *directory, const char *name, const struct model_stage_options *options,
-                    struct peer_model **out, struct penstock_error *error)
+                    struct residency_ledger *ledger, struct peer_model **out, struct penstock_error *error)
 {
     struct peer_model *model = calloc(1, sizeof *model);
     if (!model)
@@ -86,7 +96,7 @@ int peer_staged_new(const char *directory, const char *name, const struct model_
         free(model);
         return code;
     }
-    code = build(model, name, error);
+    code = build(model, name, ledger, error);
     if (code) {
         base_error_in(error, "%s", directory);
         peer_staged_free(model);
@@ -103,6 +113,7 @@ void peer_staged_free(struct peer_model *model)
         if (model->files[i].mapping)
             munmap((void *)(uintptr_t)model->files[i].mapping, model->files[i].len_bytes);
     free(model->files);
+    residency_release(&model->reservation);
     base_buf_fini(&model->reply);
     free(model->id);
     model_staged_fini(&model->staged);

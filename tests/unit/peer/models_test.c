@@ -11,6 +11,7 @@ struct told {
 struct fixture {
     char base[64], a[256], b[256];
     struct told told;
+    struct residency_ledger ledger;
     struct peer_models models;
 };
 
@@ -26,12 +27,19 @@ static void on_rewritten(void *context, struct peer_model *model)
     ((struct told *)context)->rewritten++;
 }
 
-static void start(struct fixture *f, bool allow_any_path)
+static void start_below(struct fixture *f, bool allow_any_path, uint64_t ceiling)
 {
+    residency_ledger_init(&f->ledger, ceiling);
     peer_models_init(&f->models, &(struct peer_models_options){ .allow_any_path = allow_any_path,
+                                                                .ledger = &f->ledger,
                                                                 .staged = on_staged,
                                                                 .rewritten = on_rewritten,
                                                                 .context = &f->told });
+}
+
+static void start(struct fixture *f, bool allow_any_path)
+{
+    start_below(f, allow_any_path, 0);
 }
 
 static int set_up(void **state)
@@ -51,6 +59,8 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     peer_models_fini(&f->models);
+    assert_int_equal(residency_used(&f->ledger), 0);
+    residency_ledger_fini(&f->ledger);
     model_dir_remove(f->base);
     free(f);
     return 0;
@@ -314,6 +324,74 @@ static void the_list_says_what_there_is(void **state)
     base_buf_fini(&json);
 }
 
+/* ---- below a ceiling ---- */
+
+static uint64_t bytes_of(struct fixture *f, const char *request)
+{
+    struct peer_model *model = get(f, request);
+    assert_non_null(model);
+    uint64_t bytes = model->bytes;
+    peer_models_unref(&f->models, model);
+    return bytes;
+}
+
+static void a_model_is_charged_from_staging_until_it_is_freed(void **state)
+{
+    struct fixture *f = *state;
+    start(f, false);
+    add(f, NULL, f->a);
+    uint64_t old_bytes = bytes_of(f, "a");
+    assert_int_equal(residency_used(&f->ledger), old_bytes);
+    struct peer_model *old = get(f, "a");
+    model_dir_replace(f->a, 9000, 'z');
+    uint64_t new_bytes = bytes_of(f, "a");
+    /* The retired one still has a user. */
+    assert_int_equal(residency_used(&f->ledger), old_bytes + new_bytes);
+    peer_models_unref(&f->models, old);
+    assert_int_equal(residency_used(&f->ledger), new_bytes);
+}
+
+static void a_model_above_the_ceiling_is_refused_in_words_and_the_others_stay(void **state)
+{
+    struct fixture *f = *state;
+    struct peer_model *model;
+    struct penstock_error error;
+    start_below(f, true, 10000);
+    add(f, "one", f->a);
+    assert_int_equal(peer_models_get(&f->models, f->b, &model, &error), PENSTOCK_ELIMIT);
+    assert_non_null(strstr(error.message, f->b));
+    assert_non_null(strstr(error.message, "--max-memory"));
+    assert_non_null(strstr(error.message, "one 4.9"));
+    assert_int_equal(residency_used(&f->ledger), bytes_of(f, "one"));
+    assert_int_equal(peer_models_add(&f->models, NULL, f->b, &error), PENSTOCK_ELIMIT);
+}
+
+static void a_model_that_cannot_be_staged_costs_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct penstock_error error;
+    start_below(f, false, 100000);
+    char path[512];
+    snprintf(path, sizeof path, "%s/model.safetensors", f->a);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_not_equal(peer_models_add(&f->models, NULL, f->a, &error), 0);
+    assert_int_equal(residency_used(&f->ledger), 0);
+}
+
+static void an_idle_model_on_demand_gives_way_to_another_and_a_used_one_does_not(void **state)
+{
+    struct fixture *f = *state;
+    start_below(f, true, 10000);
+    struct peer_model *a = get(f, f->a);
+    assert_non_null(a);
+    assert_null(get(f, f->b));
+    peer_models_unref(&f->models, a);
+    struct peer_model *b = get(f, f->b);
+    assert_non_null(b);
+    assert_int_equal(residency_used(&f->ledger), b->bytes);
+    peer_models_unref(&f->models, b);
+}
+
 /* ---- from several threads ---- */
 
 static void *ask_often(void *argument)
@@ -366,6 +444,10 @@ int main(void)
         with_models(files_written_in_place_end_their_connections_once),
         with_models(a_change_is_seen_by_whoever_asks_without_a_watch),
         with_models(the_list_says_what_there_is),
+        with_models(a_model_is_charged_from_staging_until_it_is_freed),
+        with_models(a_model_above_the_ceiling_is_refused_in_words_and_the_others_stay),
+        with_models(a_model_that_cannot_be_staged_costs_nothing),
+        with_models(an_idle_model_on_demand_gives_way_to_another_and_a_used_one_does_not),
         with_models(threads_that_ask_at_once_stage_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,9 @@ static int set_up(void **state)
     f->server.options = &f->options;
     f->server.deadlines.message_ns = 10 * BASE_SECOND_NS;
     peer_complaints_init(&f->server.complaints);
-    peer_models_init(&f->server.models, &(struct peer_models_options){ .staged = ignore, .rewritten = ignore });
+    residency_ledger_init(&f->server.ledger, 0);
+    peer_models_init(&f->server.models, &(struct peer_models_options){
+                                            .ledger = &f->server.ledger, .staged = ignore, .rewritten = ignore });
     assert_int_equal(peer_models_add(&f->server.models, NULL, f->dir, &error), 0);
     assert_int_equal(peer_models_get(&f->server.models, "m", &f->model, &error), 0);
     read_content(f);
@@ -84,6 +86,7 @@ static int tear_down(void **state)
     close(f->client);
     peer_models_unref(&f->server.models, f->model);
     peer_models_fini(&f->server.models);
+    residency_ledger_fini(&f->server.ledger);
     peer_complaints_fini(&f->server.complaints);
     peer_options_fini(&f->options);
     model_dir_remove(f->base);

@@ -7,6 +7,7 @@
 
 struct fixture {
     char base[64], dir[256];
+    struct residency_ledger ledger;
     struct peer_models models;
     struct peer_model *model;
 };
@@ -25,7 +26,9 @@ static int set_up(void **state)
     strcpy(f->base, "/tmp/penstock-worker-XXXXXX");
     assert_non_null(mkdtemp(f->base));
     model_dir_make(f->base, "m", MODEL_BYTES, 'm', f->dir);
-    peer_models_init(&f->models, &(struct peer_models_options){ .staged = ignore, .rewritten = ignore });
+    residency_ledger_init(&f->ledger, 0);
+    peer_models_init(&f->models,
+                     &(struct peer_models_options){ .ledger = &f->ledger, .staged = ignore, .rewritten = ignore });
     assert_int_equal(peer_models_add(&f->models, NULL, f->dir, &error), 0);
     assert_int_equal(peer_models_get(&f->models, "m", &f->model, &error), 0);
     *state = f;
@@ -37,6 +40,7 @@ static int tear_down(void **state)
     struct fixture *f = *state;
     peer_models_unref(&f->models, f->model);
     peer_models_fini(&f->models);
+    residency_ledger_fini(&f->ledger);
     model_dir_remove(f->base);
     free(f);
     return 0;
