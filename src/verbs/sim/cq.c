@@ -34,14 +34,16 @@ void sim_cq_free(struct verbs_cq *base)
     struct sim_cq *cq = (struct sim_cq *)base;
     struct sim_world *host = sim_world_of(base->device);
     pthread_mutex_lock(&host->fabric->lock);
-    if (cq->n_qps)
+    if (cq->n_qps > 0) {
         sim_misused(host->fabric, "a CQ of %s is freed before its %u QPs", base->device->name, cq->n_qps);
-    host->unpolled -= cq->n;
-    ((struct sim_handle *)base->device)->n_cqs--;
-    host->objects.cqs--;
+    } else {
+        host->unpolled -= cq->n;
+        ((struct sim_handle *)base->device)->n_cqs--;
+        host->objects.cqs--;
+        free(cq->ring);
+        free(cq);
+    }
     pthread_mutex_unlock(&host->fabric->lock);
-    free(cq->ring);
-    free(cq);
 }
 
 int sim_cq_arm(struct verbs_cq *cq, struct penstock_error *error)

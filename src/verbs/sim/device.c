@@ -154,12 +154,14 @@ static void device_close(struct verbs_device *device)
     struct sim_handle *handle = (struct sim_handle *)device;
     struct sim_world *host = sim_world_of(device);
     pthread_mutex_lock(&host->fabric->lock);
-    if (handle->n_pds || handle->n_cqs)
+    if (handle->n_pds || handle->n_cqs) {
         sim_misused(host->fabric, "%s is closed with %u PDs and %u CQs", device->name, handle->n_pds, handle->n_cqs);
-    base_list_remove(&handle->node);
-    host->objects.devices--;
+    } else {
+        base_list_remove(&handle->node);
+        host->objects.devices--;
+        free(handle);
+    }
     pthread_mutex_unlock(&host->fabric->lock);
-    free(handle);
 }
 
 static enum verbs_event device_event(struct verbs_device *device, uint8_t *port)
@@ -203,13 +205,15 @@ static void pd_free(struct verbs_pd *base)
     struct sim_pd *pd = (struct sim_pd *)base;
     struct sim_world *host = sim_world_of(base->device);
     pthread_mutex_lock(&host->fabric->lock);
-    if (pd->n_mrs || pd->n_qps)
+    if (pd->n_mrs || pd->n_qps) {
         sim_misused(host->fabric, "a PD of %s is freed with %u MRs and %u QPs", base->device->name, pd->n_mrs,
                     pd->n_qps);
-    ((struct sim_handle *)base->device)->n_pds--;
-    host->objects.pds--;
+    } else {
+        ((struct sim_handle *)base->device)->n_pds--;
+        host->objects.pds--;
+        free(pd);
+    }
     pthread_mutex_unlock(&host->fabric->lock);
-    free(pd);
 }
 
 const struct verbs_ops sim_ops = {

@@ -162,14 +162,16 @@ void sim_mr_free(struct verbs_mr *base)
     struct sim_mr *mr = (struct sim_mr *)base;
     struct sim_world *host = sim_world_of(base->pd->device);
     pthread_mutex_lock(&host->fabric->lock);
-    if (in_use(host->fabric, mr))
+    if (in_use(host->fabric, mr)) {
         sim_misused(host->fabric, "an MR of %s is freed that work under way lands in", base->pd->device->name);
-    host->fabric->mrs.at[base->lkey >> 8] = NULL;
-    ((struct sim_pd *)base->pd)->n_mrs--;
-    host->objects.mrs--;
-    host->objects.mr_bytes -= base->len_bytes;
+    } else {
+        host->fabric->mrs.at[base->lkey >> 8] = NULL;
+        ((struct sim_pd *)base->pd)->n_mrs--;
+        host->objects.mrs--;
+        host->objects.mr_bytes -= base->len_bytes;
+        if (mr->mapping)
+            munmap(mr->mapping, mr->mapping_bytes);
+        free(mr);
+    }
     pthread_mutex_unlock(&host->fabric->lock);
-    if (mr->mapping)
-        munmap(mr->mapping, mr->mapping_bytes);
-    free(mr);
 }

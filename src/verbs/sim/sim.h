@@ -23,7 +23,7 @@ struct sim_options {
     int64_t retry_ns; /* until a request that nobody answers completes with status 12; 0: 500 ms */
     bool no_copy;     /* bytes stay where they are: for figures. Memory is then never touched */
     bool automatic;   /* a poll of an empty CQ moves the clock on to the next event: for code with a clock of its own */
-    bool expect_misuse; /* remember the first one instead of aborting */
+    bool expect_misuse; /* remember the first one instead of aborting; what was to be freed stays */
 };
 
 /* options may be NULL. */

@@ -45,10 +45,10 @@ static inline void pair_end_init(struct pair_end *end, struct sim_fabric *fabric
     assert_int_equal(verbs_qp_new(end->pd, end->cq, &qp, &end->qp, &error), 0);
 }
 
-/* Either may be NULL. */
-static inline void pair_init(struct pair *p, const struct sim_options *options, const struct sim_port_options *port)
+/* Two hosts more. port may be NULL. */
+static inline void pair_init_in(struct pair *p, struct sim_fabric *fabric, const struct sim_port_options *port)
 {
-    p->fabric = sim_new(options);
+    p->fabric = fabric;
     pair_end_init(&p->client, p->fabric, port, VERBS_LOCAL_WRITE);
     pair_end_init(&p->peer, p->fabric, port, VERBS_LOCAL_WRITE | VERBS_REMOTE_READ | VERBS_REMOTE_WRITE);
     memset(p->client.bytes, 0, PAIR_BYTES);
@@ -66,6 +66,12 @@ static inline void pair_init(struct pair *p, const struct sim_options *options, 
     p->peer_link.peer_qpn = p->client.qp->qpn;
     memcpy(p->client_link.peer_gid, p->peer.gid, sizeof p->peer.gid);
     memcpy(p->peer_link.peer_gid, p->client.gid, sizeof p->client.gid);
+}
+
+/* With a fabric of its own. Either may be NULL. */
+static inline void pair_init(struct pair *p, const struct sim_options *options, const struct sim_port_options *port)
+{
+    pair_init_in(p, sim_new(options), port);
 }
 
 static inline void pair_connect(struct pair *p)
