@@ -1,6 +1,5 @@
 #include "rail/set.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,16 +85,18 @@ static int prepare_rail(struct rail_set *set, size_t i, struct penstock_error *e
     const struct rail_set_config *c = &set->config;
     struct rail *rail = &set->rails[i];
     const struct rail_port *port = port_of(set, i);
+    rail->depth = c->depth < port->work_requests_max ? c->depth : port->work_requests_max;
+    rail->sges_max = c->sges_max < port->sges_max ? c->sges_max : port->sges_max;
     const struct verbs_qp_options options = { .port = port->port,
                                               .gid_index = port->gid_index,
                                               .access = c->access,
-                                              .depth = c->depth,
-                                              .sges_max = c->sges_max };
+                                              .depth = rail->depth,
+                                              .sges_max = rail->sges_max };
     int code = base_random(&rail->psn, sizeof rail->psn);
     rail->psn &= PSN_MASK;
     if (code)
         return base_error_set(error, code, "no random PSN");
-    code = verbs_cq_new(c->devices->devices[rail->own], c->depth, &rail->cq, error);
+    code = verbs_cq_new(c->devices->devices[rail->own], rail->depth, &rail->cq, error);
     return code ? code : verbs_qp_new(c->pds[rail->own], rail->cq, &options, &rail->qp, error);
 }
 
