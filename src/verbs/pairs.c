@@ -48,12 +48,12 @@ int verbs_ib_qp_new(struct verbs_pd *pd, struct verbs_cq *cq, const struct verbs
     if (!q)
         return base_error_sys(error, ENOMEM, "%s: queue pair", device->name);
     *q = (struct verbs_ib_qp){ .base = { .pd = pd, .cq = cq }, .port = options->port, .gid_index = options->gid_index };
-    /* Nothing is received; one of each, since some providers take 0 for a mistake. */
+    /* Nothing is received, and a peer sends nothing; one of each, since some providers take 0 for a mistake. */
     struct ibv_qp_init_attr init = { .send_cq = ib_cq,
                                      .recv_cq = ib_cq,
-                                     .cap = { .max_send_wr = options->depth,
+                                     .cap = { .max_send_wr = options->depth ? options->depth : 1,
                                               .max_recv_wr = 1,
-                                              .max_send_sge = options->sges_max,
+                                              .max_send_sge = options->sges_max ? options->sges_max : 1,
                                               .max_recv_sge = 1 },
                                      .qp_type = IBV_QPT_RC };
     errno = 0;
