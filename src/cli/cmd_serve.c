@@ -23,6 +23,9 @@ static const char usage_text[] =
     "  --listen-weights ADDR:PORT   where to listen; repeatable (127.0.0.1:9910; port 0: any)\n"
     "  --allow-any-path             stage any directory that a client names by its path\n"
     "  --follow-links               follow symbolic links that lead outside a staged directory\n"
+    "  --rail DEVICE[:GID]          a rail for RDMA clients, repeatable; auto:N: so many at most; none: TCP only\n"
+    "                               (every active port)\n"
+    "  --hold HOW                   how RDMA's pages are held: map, copy, huge or auto (auto)\n"
     "  --max-memory SIZE            refuse models beyond this: 64G, 512M, or bytes; K, M, G and T are binary (no "
     "limit)\n"
     "  --max-connections N          how many at once (4096)\n"
@@ -41,6 +44,8 @@ enum serve_option {
     OPT_LINKS,
     OPT_MAX,
     OPT_MEMORY,
+    OPT_RAIL,
+    OPT_HOLD,
     OPT_DRAIN,
     OPT_CONGESTION,
     OPT_NO_WARM,
@@ -55,6 +60,8 @@ static const struct option options_table[] = {
     { "listen-weights", required_argument, NULL, OPT_LISTEN },
     { "allow-any-path", no_argument, NULL, OPT_ANY_PATH },
     { "follow-links", no_argument, NULL, OPT_LINKS },
+    { "rail", required_argument, NULL, OPT_RAIL },
+    { "hold", required_argument, NULL, OPT_HOLD },
     { "max-memory", required_argument, NULL, OPT_MEMORY },
     { "max-connections", required_argument, NULL, OPT_MAX },
     { "drain", required_argument, NULL, OPT_DRAIN },
@@ -130,6 +137,24 @@ static bool parse_weights(struct peer_options *options, char *text)
     return true;
 }
 
+static bool parse_rail(struct peer_options *options, const char *option, const char *text)
+{
+    struct penstock_error error;
+    if (rail_wishes_add(&options->rails, text, true, &error) == 0)
+        return true;
+    fprintf(stderr, "penstock serve: %s: %s\n", option, error.message);
+    return false;
+}
+
+/* What the environment says where the command line says nothing. */
+static bool parse_environment(struct peer_options *options)
+{
+    const struct rail_wishes *wishes = &options->rails;
+    const char *rails = getenv("PENSTOCK_RAILS");
+    bool said = wishes->none || wishes->automatic || wishes->n_named > 0;
+    return said || !rails || !*rails || parse_rail(options, "PENSTOCK_RAILS", rails);
+}
+
 static bool parse_level(const char *text, enum base_log_level *out)
 {
     static const char *const names[] = { "error", "warning", "info", "debug" };
@@ -179,6 +204,11 @@ static bool parse_one(struct serve *s, int option)
             return false;
         s->peer.max_connections = (size_t)number;
         return true;
+    case OPT_RAIL:
+        return parse_rail(&s->peer, "--rail", optarg);
+    case OPT_HOLD:
+        return peer_hold_parse(optarg, &s->peer.hold) ||
+               bad_value("--hold", optarg, "auto, map, copy or huge is wanted");
     case OPT_MEMORY:
         return parse_size("--max-memory", optarg, &s->peer.max_memory_bytes);
     case OPT_DRAIN:
@@ -223,6 +253,8 @@ static bool parse(struct serve *s, int argc, char **argv, int *status)
         fprintf(stderr, "penstock serve: %s: not an option; a directory is given with --weights\n", argv[optind]);
         return false;
     }
+    if (!parse_environment(&s->peer))
+        return false;
     if (s->peer.weights.n == 0 && !s->peer.allow_any_path) {
         fputs("penstock serve: nothing to serve: give a directory with --weights, or --allow-any-path\n", stderr);
         return false;

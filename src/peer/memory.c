@@ -81,3 +81,11 @@ uint64_t peer_memory_available(void)
         fclose(f);
     return least;
 }
+
+uint64_t peer_memory_huge(const char *directory)
+{
+    uint64_t free_pages = read_number(directory, "free_hugepages"), promised = read_number(directory, "resv_hugepages");
+    if (free_pages == UINT64_MAX || promised == UINT64_MAX)
+        return 0;
+    return (free_pages - base_min_u64(free_pages, promised)) << 21;
+}

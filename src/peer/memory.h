@@ -12,4 +12,8 @@ uint64_t peer_memory_available(void);
 uint64_t peer_memory_of_group(const char *directory);
 uint64_t peer_memory_of_groups(const char *root, const char *path);
 
+/* Bytes of 2 MiB pages that nobody has or was promised, by the kernel's files in that directory. */
+#define PEER_MEMORY_HUGE_PAGES "/sys/kernel/mm/hugepages/hugepages-2048kB"
+uint64_t peer_memory_huge(const char *directory);
+
 #endif

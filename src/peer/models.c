@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "rail/listing.h"
 #include "staged.h"
 #include "json/write.h"
 
@@ -428,7 +429,8 @@ static void write_model(struct json_writer *w, const char *id, const struct peer
     json_write_object_end(w);
 }
 
-int peer_models_list(struct peer_models *models, struct base_buf *json, struct penstock_error *error)
+int peer_models_list(struct peer_models *models, const struct rail_devices *rails, struct base_buf *json,
+                     struct penstock_error *error)
 {
     struct json_writer w = { .buf = json };
     json_write_object(&w);
@@ -461,14 +463,12 @@ int peer_models_list(struct peer_models *models, struct base_buf *json, struct p
     }
     json_write_array_end(&w);
     json_write_key(&w, "rails");
-    json_write_array(&w);
-    json_write_array_end(&w);
+    rail_listing_write(&w, rails);
     json_write_object_end(&w);
     return json->failed ? base_error_set(error, PENSTOCK_ENOMEM, "no memory for the list of models") : 0;
 }
 
-/* The live model after the one that is given back, or NULL. */
-static struct peer_model *next_live(struct peer_models *models, struct peer_model *model)
+struct peer_model *peer_models_next(struct peer_models *models, struct peer_model *model)
 {
     struct peer_model *next = NULL;
     pthread_mutex_lock(&models->lock);
@@ -485,7 +485,7 @@ static struct peer_model *next_live(struct peer_models *models, struct peer_mode
 
 void peer_models_watch(struct peer_models *models)
 {
-    for (struct peer_model *model = next_live(models, NULL); model; model = next_live(models, model)) {
+    for (struct peer_model *model = peer_models_next(models, NULL); model; model = peer_models_next(models, model)) {
         if (atomic_load(&model->rewritten))
             continue;
         /* What was replaced stays with those who have it; the place finds out when somebody asks. */

@@ -12,6 +12,7 @@
 #include "base/vec.h"
 #include "model/digest.h"
 #include "model/stage.h"
+#include "registration.h"
 #include "residency/ledger.h"
 #include "transfer.h"
 
@@ -22,6 +23,7 @@ struct peer_model {
     size_t n_files;
     uint64_t bytes; /* of all files */
     struct residency_reservation reservation;
+    struct peer_registration registration;
     struct base_buf reply; /* the manifest with its length before it, as it goes out */
     struct model_digests digests;
     char *id;           /* what a model request may say */
@@ -86,8 +88,13 @@ bool peer_models_unwanted(struct peer_models *models, const struct peer_model *m
 /* Bytes that were warmed, of all models that still have a user. */
 uint64_t peer_models_warmed(struct peer_models *models);
 
-/* The answer to penstock:models (protocol 2.5), without its length. */
-PENSTOCK_CHECKED int peer_models_list(struct peer_models *models, struct base_buf *json, struct penstock_error *error);
+/* The answer to penstock:models (protocol 2.5), without its length. rails may be NULL: none. */
+PENSTOCK_CHECKED int peer_models_list(struct peer_models *models, const struct rail_devices *rails,
+                                      struct base_buf *json, struct penstock_error *error);
+
+/* To walk the live models: gives model back, and returns the one after it with a reference; NULL for the first and
+ * after the last. */
+struct peer_model *peer_models_next(struct peer_models *models, struct peer_model *model);
 
 /* Looks at the files of every model in use. */
 void peer_models_watch(struct peer_models *models);

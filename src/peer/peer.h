@@ -11,6 +11,8 @@
 #include <penstock/error.h>
 
 #include "base/vec.h"
+#include "hold.h"
+#include "rail/wish.h"
 
 struct peer_directory {
     const char *name; /* NULL: the directory's own */
@@ -25,7 +27,10 @@ struct peer_options {
     size_t max_connections;
     uint64_t max_memory_bytes; /* 0: no ceiling */
     int64_t drain_ns;
-    double deadline_scale; /* 1; tests shorten every deadline of a client with it */
+    struct rail_wishes rails;
+    enum peer_hold_how hold;
+    struct verbs_world *world; /* NULL: libibverbs. Outlives peer_run */
+    double deadline_scale;     /* 1; tests shorten every deadline of a client with it */
     bool allow_any_path, follow_links, no_warm, no_digests;
 };
 

@@ -14,6 +14,7 @@
 #include "listen.h"
 #include "notify.h"
 #include "peer.h"
+#include "rails.h"
 #include "thread.h"
 
 #define WATCH_EVERY_NS (2 * BASE_SECOND_NS) /* protocol 2.4: at least every 5 s */
@@ -79,6 +80,11 @@ static void server_init(struct peer_server *server, const struct peer_options *o
     base_list_init(&server->connections);
     peer_complaints_init(&server->complaints);
     residency_ledger_init(&server->ledger, options->max_memory_bytes);
+    server->registrar = (struct peer_registrar){ .rails = &server->rails,
+                                                 .hold = options->hold,
+                                                 .ledger = &server->ledger,
+                                                 .complaints = &server->complaints,
+                                                 .stop = &server->draining };
     peer_models_init(
         &server->models,
         &(struct peer_models_options){
@@ -94,6 +100,7 @@ static void server_init(struct peer_server *server, const struct peer_options *o
 static void server_fini(struct peer_server *server)
 {
     peer_models_fini(&server->models);
+    peer_rails_close(server); /* once nothing is registered any more */
     residency_ledger_fini(&server->ledger);
     peer_complaints_fini(&server->complaints);
     pthread_cond_destroy(&server->gone);
@@ -161,6 +168,7 @@ static void *watch(void *argument)
         if (pthread_cond_timedwait(&w->wake, &w->lock, &until) != ETIMEDOUT)
             continue;
         pthread_mutex_unlock(&w->lock);
+        peer_rails_watch(w->server);
         if (anyone_there(w->server))
             peer_models_watch(&w->server->models);
         pthread_mutex_lock(&w->lock);
@@ -237,8 +245,9 @@ static void serve_until_signal(struct peer_server *server, struct peer_listeners
     peer_notify("STOPPING=1");
     base_log_info("%s: finishing what is being sent", signal_number == SIGINT ? "SIGINT" : "SIGTERM");
     peer_listeners_stop(listeners);
-    if (!drain(server, stop)) {
-        /* A thread is stuck in a read of a disk that does not answer: it cannot be joined, and the kernel ends it. */
+    if (!drain(server, stop) || !peer_rails_registered(server, LAST_WORDS_NS)) {
+        /* A thread is stuck in a read of a disk that does not answer, or in registering what lies there: it cannot be
+         * joined, and the kernel ends it. */
         base_log_warning("stopped with connections that did not end in time");
         _exit(0);
     }
@@ -256,6 +265,9 @@ int peer_run(const struct peer_options *options, struct penstock_error *error)
     int code = peer_worker_init(&server.worker, &server.models, !options->no_warm, !options->no_digests, error);
     if (code)
         goto no_worker;
+    code = peer_rails_open(&server, error);
+    if (code)
+        goto no_listeners;
     code = peer_listeners_open(&listeners, &server, error);
     if (code)
         goto no_listeners;
@@ -268,6 +280,7 @@ int peer_run(const struct peer_options *options, struct penstock_error *error)
     code = peer_listeners_start(&listeners, error);
     if (code == 0) {
         peer_models_announce(&server.models);
+        peer_rails_register(&server);
         serve_until_signal(&server, &listeners, &stop);
     }
     watch_stop(&watcher);

@@ -29,6 +29,11 @@ struct peer_server {
     const struct peer_options *options;
     struct peer_deadlines deadlines;
     struct residency_ledger ledger;
+    struct rail_devices rails; /* n 0: there is no RDMA, for that reason */
+    char no_rdma[400];
+    struct peer_registrar registrar;
+    pthread_t registering; /* what is staged at start; is_registering: it has not been joined */
+    bool is_registering;
     struct peer_models models;
     struct peer_worker worker;
     struct peer_complaints complaints;

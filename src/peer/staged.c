@@ -91,8 +91,10 @@ int peer_staged_new(const char *directory, const char *name, const struct model_
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory");
     base_list_init(&model->node);
     model->refs = 1;
+    peer_registration_init(&model->registration);
     int code = model_stage(directory, options, &model->staged, error);
     if (code) {
+        peer_registration_fini(&model->registration);
         free(model);
         return code;
     }
@@ -108,6 +110,7 @@ int peer_staged_new(const char *directory, const char *name, const struct model_
 
 void peer_staged_free(struct peer_model *model)
 {
+    peer_registration_fini(&model->registration); /* first: devices reach into the mappings */
     model_digests_fini(&model->digests);
     for (size_t i = 0; i < model->n_files; i++)
         if (model->files[i].mapping)

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "requests.h"
 #include "thread.h"
+#include "verbs_service.h"
 #include "json/write.h"
 
 /* The whole of len bytes, the first of which may take first_ns. *got 0: the client had closed before it. */
@@ -162,7 +163,7 @@ static void list_models(struct peer_connection *c)
 {
     struct base_buf json = { 0 };
     struct penstock_error error;
-    int code = peer_models_list(&c->server->models, &json, &error);
+    int code = peer_models_list(&c->server->models, &c->server->rails, &json, &error);
     if (code)
         send_refusal(c, error.message);
     else if (send_json(c, &json, &error))
@@ -241,9 +242,8 @@ static enum peer_end take_mode(struct peer_connection *c, struct peer_model *mod
         return peer_requests_serve(c, model);
     }
     if (mode == PENSTOCK_MODE_VERBS)
-        peer_connection_complain(c, "closed: this build serves weights over TCP only; the client asked for RDMA");
-    else
-        peer_connection_complain(c, "closed: unknown transport byte %u", mode);
+        return peer_verbs_serve(c, model);
+    peer_connection_complain(c, "closed: unknown transport byte %u", mode);
     return PEER_END_LINGER;
 }
 

@@ -1,4 +1,4 @@
-/* The weight tier over TCP (protocol 1.5, 2.1, 2.4, 2.5), the peer's side. */
+/* The weight tier (protocol 1.5, 2.1, 2.4, 2.5), the peer's side. */
 #ifndef PENSTOCK_PEER_WEIGHTS_H
 #define PENSTOCK_PEER_WEIGHTS_H
 

@@ -178,7 +178,7 @@ static void a_model_whose_name_is_taken_is_listed_by_its_path(void **state)
     start(f, false);
     add(f, "b", f->a);
     add(f, NULL, f->b);
-    assert_int_equal(peer_models_list(&f->models, &json, &error), 0);
+    assert_int_equal(peer_models_list(&f->models, NULL, &json, &error), 0);
     base_buf_append(&json, "", 1);
     snprintf(want, sizeof want, "\"id\":\"%s\"", f->b);
     assert_non_null(strstr((const char *)json.at, "\"id\":\"b\""));
@@ -315,7 +315,7 @@ static void the_list_says_what_there_is(void **state)
     start(f, false);
     add(f, "org/one", f->a);
     add(f, NULL, f->b);
-    assert_int_equal(peer_models_list(&f->models, &json, &error), 0);
+    assert_int_equal(peer_models_list(&f->models, NULL, &json, &error), 0);
     base_buf_append(&json, "", 1);
     const char *text = (const char *)json.at;
     assert_ptr_equal(strstr(text, "{\"version\":1,\"models\":[{\"id\":\"org/one\",\"shards\":1,\"tensors\":1,"), text);
