@@ -1,3 +1,5 @@
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +39,7 @@ int sim_called(struct sim_world *world, enum sim_call call, const char *name, st
     base_list_for_each (node, &world->devices) {
         struct sim_device *device = base_list_entry(node, struct sim_device, node);
         if (device->gone && strcmp(device->name, name) == 0)
-            return base_error_sys(error, 5 /* EIO */, "%s on %s, which is gone", call_names[call], name);
+            return base_error_sys(error, EIO, "%s on %s, which is gone", call_names[call], name);
     }
     return 0;
 }
@@ -64,7 +66,7 @@ static int port_describe(const struct sim_port *port, struct verbs_port *out)
                                 .mr_bytes_max = o->mr_bytes_max,
                                 .n_gids = port->gids.n };
     memcpy(out->device, port->device->name, sizeof out->device);
-    strcpy(out->state, port->active ? "ACTIVE" : "DOWN");
+    snprintf(out->state, sizeof out->state, "%s", port->active ? "ACTIVE" : "DOWN");
     if (port->gids.n > 0) {
         out->gids = malloc(port->gids.n * sizeof *out->gids);
         if (!out->gids)

@@ -183,6 +183,8 @@ static inline struct sim_work *sim_work_at(struct sim_qp *qp, uint64_t position)
     return &qp->work[position % qp->options.depth];
 }
 
+/* NULL: there is none, or no longer. */
+struct sim_qp *sim_wire_numbered(const struct sim_fabric *fabric, uint32_t qpn);
 /* The other end, where it is there and would answer; else NULL. */
 struct sim_qp *sim_wire_peer(struct sim_fabric *fabric, const struct sim_qp *qp);
 /* Puts on the wire what the QP has for it and may. */

@@ -41,29 +41,26 @@ void sim_fail_completion(struct verbs_world *world, uint64_t nth, int status)
     unlock(fabric);
 }
 
+static bool goes_through(const struct sim_port *end, const struct sim_port *port, const struct sim_world *host)
+{
+    return end->device->world == host || end == port;
+}
+
 /* What is under way through a port, or to and from a host, is lost: never heard of again, or given up after the
  * retries. */
 static void cut(struct sim_fabric *fabric, const struct sim_port *port, const struct sim_world *host)
 {
     base_list_for_each (node, &fabric->qps) {
         struct sim_qp *qp = base_list_entry(node, struct sim_qp, node);
-        const struct sim_port *far = NULL;
-        base_list_for_each (at, &fabric->qps) {
-            const struct sim_qp *other = base_list_entry(at, struct sim_qp, node);
-            if (other->base.qpn == qp->link.peer_qpn)
-                far = other->port;
-        }
-        bool concerned =
-            qp->port == port || qp->port->device->world == host || (far && (far == port || far->device->world == host));
-        if (!concerned || qp->head == qp->wire)
+        const struct sim_qp *peer = sim_wire_numbered(fabric, qp->link.peer_qpn);
+        bool lost = qp->port->drop || (peer && peer->port->drop);
+        if (!goes_through(qp->port, port, host) && !(peer && goes_through(peer->port, port, host)))
             continue;
-        bool lost = qp->port->drop || (far && far->drop);
         int64_t ends_ps = lost ? SIM_NEVER : fabric->now_ps + fabric->options.retry_ns * SIM_PS;
         for (uint64_t at = qp->head; at < qp->wire; at++) {
-            sim_work_at(qp, at)->ends_ps = ends_ps;
+            sim_work_at(qp, at)->ends_ps = qp->last_ps = ends_ps;
             sim_work_at(qp, at)->status = RETRIES_EXCEEDED;
         }
-        qp->last_ps = ends_ps;
     }
 }
 

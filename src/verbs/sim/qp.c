@@ -146,7 +146,7 @@ int sim_qp_connect(struct verbs_qp *qp, const struct verbs_qp_link *link, struct
 
 int sim_qp_query(struct verbs_qp *base, struct verbs_qp_state *state, struct penstock_error *error)
 {
-    static const char *const names[] = { [SIM_INIT] = "INIT", [SIM_RTS] = "RTS", [SIM_ERR] = "ERR" };
+    static const char names[][sizeof state->state] = { [SIM_INIT] = "INIT", [SIM_RTS] = "RTS", [SIM_ERR] = "ERR" };
     struct sim_qp *qp = (struct sim_qp *)base;
     struct sim_world *host = sim_world_of(base->pd->device);
     pthread_mutex_lock(&host->fabric->lock);
@@ -155,7 +155,7 @@ int sim_qp_query(struct verbs_qp *base, struct verbs_qp_state *state, struct pen
         *state = (struct verbs_qp_state){ .mtu = qp->link.mtu,
                                           .reads_out = qp->link.reads_out,
                                           .reads_in = qp->link.reads_in };
-        strcpy(state->state, names[qp->state]);
+        memcpy(state->state, names[qp->state], sizeof state->state);
     }
     pthread_mutex_unlock(&host->fabric->lock);
     return code;

@@ -10,7 +10,7 @@
 
 #define PSN_MASK 0xffffffu
 
-static struct sim_qp *qp_numbered(const struct sim_fabric *fabric, uint32_t qpn)
+struct sim_qp *sim_wire_numbered(const struct sim_fabric *fabric, uint32_t qpn)
 {
     for (const struct base_list *node = fabric->qps.next; node != &fabric->qps; node = node->next) {
         struct sim_qp *qp = base_list_entry(node, struct sim_qp, node);
@@ -28,7 +28,7 @@ static bool is_up(const struct sim_port *port)
 struct sim_qp *sim_wire_peer(struct sim_fabric *fabric, const struct sim_qp *qp)
 {
     const struct verbs_qp_link *link = &qp->link;
-    struct sim_qp *peer = qp_numbered(fabric, link->peer_qpn);
+    struct sim_qp *peer = sim_wire_numbered(fabric, link->peer_qpn);
     if (!peer || peer->state != SIM_RTS || !is_up(qp->port) || !is_up(peer->port))
         return NULL;
     bool paired = peer->link.peer_qpn == qp->base.qpn && memcmp(peer->gid, link->peer_gid, sizeof peer->gid) == 0 &&
@@ -79,7 +79,7 @@ static int64_t schedule(struct sim_fabric *fabric, struct sim_qp *qp, struct sim
 
 static void launch(struct sim_fabric *fabric, struct sim_qp *qp, struct sim_work *work)
 {
-    const struct sim_qp *other = qp_numbered(fabric, qp->link.peer_qpn);
+    const struct sim_qp *other = sim_wire_numbered(fabric, qp->link.peer_qpn);
     struct sim_qp *peer = sim_wire_peer(fabric, qp);
     if (work->status != 0) {
         work->ends_ps = fabric->now_ps;
