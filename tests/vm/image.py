@@ -103,7 +103,7 @@ def make_initrd(folder, version, initrd):
     if not busybox:
         raise Unavailable("busybox is not installed (scripts/setup check)")
     with tempfile.TemporaryDirectory() as root:
-        for name in ["bin", "dev", "host", "mods", "proc", "ram", "root", "sys"]:
+        for name in ["bin", "dev", "guest", "host", "mods", "proc", "ram", "sys"]:
             os.mkdir(os.path.join(root, name))
         shutil.copy(busybox, os.path.join(root, "bin", "busybox"))
         shutil.copy(os.path.join(HERE, "init"), os.path.join(root, "init"))
