@@ -51,6 +51,11 @@ static const struct verbs_gid *best_gid(const struct verbs_port *port)
     return best;
 }
 
+static bool names_gid(const struct rail_wish *wish)
+{
+    return wish && (wish->by_index || wish->by_gid);
+}
+
 static bool wished_gid(const struct rail_wish *wish, const struct verbs_gid *gid)
 {
     return wish->by_index ? gid->index == wish->gid_index : memcmp(gid->raw, wish->gid, sizeof gid->raw) == 0;
@@ -60,7 +65,7 @@ static bool wished_gid(const struct rail_wish *wish, const struct verbs_gid *gid
 static const struct verbs_gid *pick_gid(const struct verbs_port *port, const struct rail_wish *wish)
 {
     const struct verbs_gid *best = NULL;
-    if (!wish || (!wish->by_index && !wish->by_gid))
+    if (!names_gid(wish))
         return best_gid(port);
     for (size_t i = 0; i < port->n_gids; i++)
         if (wished_gid(wish, &port->gids[i]) && (!best || rank(port, &port->gids[i]) < rank(port, best)))
@@ -102,18 +107,20 @@ static void say_why(const struct verbs_port *port, const struct verbs_gid *gid, 
              asked ? "as asked for" : reason(rank(port, gid)), asked ? "" : " ", asked ? "" : number);
 }
 
-/* Why a port can be no rail, and what to do; NULL: it can. */
-static const char *obstacle(const struct verbs_port *port, const struct rail_wish *wish, char *out, size_t size)
+/* Why a port can be no rail, and what to do; NULL: it can, with *gid. */
+static const char *obstacle(const struct verbs_port *port, const struct rail_wish *wish, const struct verbs_gid **gid,
+                            char *out, size_t size)
 {
+    *gid = pick_gid(port, wish);
     if (!port->active)
         snprintf(out, size, "is %s (%s)", port->state,
                  port->ethernet ? "bring it up with: ip link set INTERFACE up; rdma link shows which"
                                 : "is the cable in, and does a subnet manager run?");
     else if (verbs_mtu_bytes(port->mtu) == 0)
         snprintf(out, size, "has an MTU that is none (%u)", port->mtu);
-    else if (port->n_gids == 0 || (!best_gid(port) && !wish))
+    else if (!*gid && (!names_gid(wish) || port->n_gids == 0))
         snprintf(out, size, "has no GID (give its network interface an address)");
-    else if (!pick_gid(port, wish))
+    else if (!*gid)
         snprintf(out, size, "has no such GID (ibv_devinfo -v shows those that it has)");
     else
         return NULL;
@@ -132,9 +139,9 @@ static uint8_t reads(uint8_t device_max)
     return device_max == 0 ? 1 : device_max > 128 ? 128 : device_max;
 }
 
-static void take(const struct verbs_port *port, const struct rail_wish *wish, struct rail_chosen *out)
+static void take(const struct verbs_port *port, const struct verbs_gid *gid, const struct rail_wish *wish,
+                 struct rail_chosen *out)
 {
-    const struct verbs_gid *gid = pick_gid(port, wish);
     struct rail_port *rail = &out->at[out->n++];
     *rail = (struct rail_port){ .port = port->port,
                                 .gid_index = gid->index,
@@ -148,7 +155,7 @@ static void take(const struct verbs_port *port, const struct rail_wish *wish, st
                                 .peer_rail = wish ? wish->peer_rail : PENSTOCK_PEER_RAIL_ANY };
     snprintf(rail->device, sizeof rail->device, "%s", port->device);
     memcpy(rail->gid, gid->raw, sizeof rail->gid);
-    say_why(port, gid, wish && (wish->by_index || wish->by_gid), rail->why, sizeof rail->why);
+    say_why(port, gid, names_gid(wish), rail->why, sizeof rail->why);
 }
 
 /* ---- every port that will do ---- */
@@ -156,8 +163,9 @@ static void take(const struct verbs_port *port, const struct rail_wish *wish, st
 /* The rank of the port's GID; NONE: it can be no rail. */
 static enum rank port_rank(const struct verbs_port *port)
 {
+    const struct verbs_gid *gid;
     char why[160];
-    return obstacle(port, NULL, why, sizeof why) ? RANK_NONE : rank(port, best_gid(port));
+    return obstacle(port, NULL, &gid, why, sizeof why) ? RANK_NONE : rank(port, gid);
 }
 
 static int choose_all(const struct verbs_ports *ports, size_t limit, struct rail_chosen *out,
@@ -169,16 +177,17 @@ static int choose_all(const struct verbs_ports *ports, size_t limit, struct rail
             best = port_rank(&ports->at[i]);
     for (size_t i = 0; i < ports->n; i++) {
         const struct verbs_port *port = &ports->at[i];
+        const struct verbs_gid *gid;
         char why[160];
-        const char *words = obstacle(port, NULL, why, sizeof why);
-        if (!words && is_link_local(rank(port, best_gid(port))) && !is_link_local(best))
+        const char *words = obstacle(port, NULL, &gid, why, sizeof why);
+        if (!words && is_link_local(rank(port, gid)) && !is_link_local(best))
             words = "has only link-local GIDs (give its network interface an address)";
         if (!words && out->n == limit)
             words = "is one more than are wanted";
         if (words)
             append(out->left_out, sizeof out->left_out, port->device, port->port, words);
         else
-            take(port, NULL, out);
+            take(port, gid, NULL, out);
     }
     if (out->n > 0)
         return 0;
@@ -213,19 +222,21 @@ static int choose_named(const struct verbs_ports *ports, const struct rail_wish 
                         struct penstock_error *error)
 {
     const struct verbs_port *found = NULL;
+    const struct verbs_gid *found_gid = NULL;
     char reasons[320] = "";
     bool known = false;
     for (size_t i = 0; i < ports->n; i++) {
         const struct verbs_port *port = &ports->at[i];
+        const struct verbs_gid *gid;
         char why[160];
         if (strcmp(port->device, wish->device) != 0)
             continue;
         known = true;
-        const char *words = obstacle(port, wish, why, sizeof why);
+        const char *words = obstacle(port, wish, &gid, why, sizeof why);
         if (words)
             append(reasons, sizeof reasons, port->device, port->port, words);
         else if (!found || (taken(out, found) && !taken(out, port)))
-            found = port;
+            found = port, found_gid = gid;
     }
     if (!known)
         return no_such_device(ports, wish, error);
@@ -237,7 +248,7 @@ static int choose_named(const struct verbs_ports *ports, const struct rail_wish 
             gid[0] = ':', rail_gid_format(wish->gid, gid + 1);
         return base_error_set(error, PENSTOCK_ENOTFOUND, "rail %s%s: %s", wish->device, gid, reasons);
     }
-    take(found, wish, out);
+    take(found, found_gid, wish, out);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 #include "rail/wish.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -70,7 +70,7 @@ static int parse_peer_rail(const char *whole, const char *text, bool at_peer, st
 static int parse_named(const char *whole, bool at_peer, struct rail_wish *wish, struct penstock_error *error)
 {
     char text[WISH_MAX];
-    strcpy(text, whole);
+    snprintf(text, sizeof text, "%s", whole);
     *wish = (struct rail_wish){ .peer_rail = PENSTOCK_PEER_RAIL_ANY };
     char *at = strchr(text, '@'), *colon = strchr(text, ':');
     if (at)
@@ -82,7 +82,7 @@ static int parse_named(const char *whole, bool at_peer, struct rail_wish *wish, 
     if (!device_name(text))
         return base_error_set(error, PENSTOCK_EINVAL, "rail \"%s\": \"%s\" is no name of a device (see ibv_devices)",
                               whole, text);
-    strcpy(wish->device, text);
+    snprintf(wish->device, sizeof wish->device, "%s", text);
     int code = colon ? parse_gid(whole, colon + 1, wish, error) : 0;
     if (code == 0 && at)
         code = parse_peer_rail(whole, at + 1, at_peer, wish, error);
