@@ -44,10 +44,11 @@ def one_tensor(body, name="w"):
 
 
 class Peer:
-    """A `penstock serve` on a port of its own. Its log is read as it comes."""
+    """A `penstock serve` on a port of its own, run by the command `before` it where there is one. Its log is read as it
+    comes."""
 
-    def __init__(self, *words, listen=("127.0.0.1:0",), cache):
-        command = [PENSTOCK, "serve", "--journal", "no", *words]
+    def __init__(self, *words, listen=("127.0.0.1:0",), cache, before=()):
+        command = [*before, PENSTOCK, "serve", "--journal", "no", *words]
         for name in listen:
             command += ["--listen-weights", name]
         environment = dict(os.environ, XDG_CACHE_HOME=cache)
@@ -208,16 +209,16 @@ class PeerTest(unittest.TestCase):
             write_file(self.path(name, file.replace("__", ".")), content)
         return shard
 
-    def start(self, *words, listen=("127.0.0.1:0",)):
+    def start(self, *words, listen=("127.0.0.1:0",), before=()):
         """Without waiting: for peers that are not to come up."""
-        peer = Peer(*words, listen=listen, cache=self.path("cache"))
+        peer = Peer(*words, listen=listen, cache=self.path("cache"), before=before)
         self.addCleanup(peer.stop)
         return peer
 
-    def serve(self, *directories, options=(), listen=("127.0.0.1:0",)):
+    def serve(self, *directories, options=(), listen=("127.0.0.1:0",), before=()):
         """A peer of these directories that can be connected to."""
         words = [w for d in directories for w in ("--weights", d)]
-        peer = self.start(*words, *options, listen=listen)
+        peer = self.start(*words, *options, listen=listen, before=before)
         peer.address = peer.addresses(len(listen))[0]
         return peer
 
