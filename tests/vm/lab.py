@@ -17,8 +17,7 @@ import harness  # noqa: E402
 from agent import HOST, PORT  # noqa: E402
 from make_model import make_model  # noqa: E402
 
-PENSTOCK = os.environ.get("PENSTOCK", "penstock")
-BUILD = os.environ.get("PENSTOCK_BUILD", "")
+PENSTOCK, BUILD = os.environ["PENSTOCK"], os.environ["PENSTOCK_BUILD"]
 DISK = "/run/disk"
 PATIENCE = harness.PATIENCE = 60  # s: everything is slow here
 DEVICES = ["rxe0", "rxe1"]
@@ -46,6 +45,15 @@ def listening(port):
     harness.wait_until(found, f"a listener on port {port}")
 
 
+def program(name):
+    """The path of one of programs/, or of bench/."""
+    for folder in ("tests/vm/programs", "bench"):
+        path = os.path.join(BUILD, folder, name)
+        if os.path.exists(path):
+            return path
+    raise AssertionError(f"{name} is not built in {BUILD} (PENSTOCK_BUILD)")
+
+
 # ---- models ----
 
 def model(name, **options):
@@ -58,11 +66,12 @@ def model(name, **options):
 
 def files_of(directory):
     return sorted(os.path.relpath(os.path.join(at, name), directory)
-                  for at, _, names in os.walk(directory) for name in names)
+                  for at, _, names in os.walk(directory) for name in names if not name.startswith("."))
 
 
-def tree_bytes(directory):
-    return sum(os.path.getsize(os.path.join(directory, name)) for name in files_of(directory))
+def shards_of(directory):
+    """Paths, in the order of their numbers."""
+    return [os.path.join(directory, name) for name in files_of(directory) if name.endswith(".safetensors")]
 
 
 # ---- clients ----

@@ -1,10 +1,11 @@
-"""Two ends whose ports have different MTUs: what both set their QPs to."""
+"""src/verbs and src/rail on devices that exist, by programs of C."""
 
-import os
+from lab import DEVICES, OneHost, note, output, program
 
-from lab import BUILD, DEVICES, OneHost, note, output
 
-PROGRAM = os.path.join(BUILD, "tests", "vm", "programs", "rail_set_test")
+class Verbs(OneHost):
+    def test_what_verbs_promise_holds_on_a_device(self):
+        output(program("verbs_device_test"))
 
 
 class Sets(OneHost):
@@ -16,5 +17,5 @@ class Sets(OneHost):
 
     def test_ends_that_agree_take_the_smaller_mtu_and_read_depth_whichever_has_it(self):
         self.with_mtu("rail1", "1500")
-        note(output(PROGRAM, *DEVICES))
-        note(output(PROGRAM, *reversed(DEVICES)))
+        note(output(program("rail_set_test"), *DEVICES))
+        note(output(program("rail_set_test"), *reversed(DEVICES)))

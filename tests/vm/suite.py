@@ -57,9 +57,18 @@ class Tap(unittest.TestResult):
     def addFailure(self, test, err):
         super().addFailure(test, err)
         self.result("not ok", test)
-        self.say(*("# " + line for line in "".join(traceback.format_exception(*err)).splitlines()))
+        self.say(*("# " + line for line in words_of(err)))
 
     addError = addFailure
+
+
+def words_of(err):
+    """Where in this folder it went wrong, and how."""
+    kind, value, trace = err
+    for frame in traceback.extract_tb(trace):
+        if os.path.dirname(frame.filename) == HERE and frame.name != "<module>":
+            yield f"{os.path.basename(frame.filename)}:{frame.lineno}: {frame.line}"
+    yield from "".join(traceback.format_exception_only(kind, value)).splitlines()
 
 
 def in_order(case):
