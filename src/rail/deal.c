@@ -1,4 +1,5 @@
-/* Work to rails: each work request goes to the rail that will be done with its queue first, as long as that has room.
+/* Work to rails: each work request goes to the rail that has been dealt least, by its rate, of those whose queues have
+ * room. So rails that are alike get the same, and a slower one what it is done with: it is full most of the time.
  *
  * A send queue holds twice the READs that the wire takes, or a millisecond's bytes if that is more, and is filled up
  * when a quarter of it is free: rarely enough that doorbells take many requests, early enough that the wire never runs
@@ -34,6 +35,23 @@ void rail_weigh(struct rail_engine *engine)
     }
 }
 
+/* A rail that could not take its share for long does not get more of it back than this: the others would idle. */
+#define ARREARS_BYTES ((double)(32u << 20))
+
+static void forgive(struct rail_engine *engine)
+{
+    double most_ns = 0;
+    for (size_t i = 0; i < engine->config.n_rails; i++)
+        if (engine->slots[i].state == RAIL_SLOT_READY && engine->slots[i].dealt_ns > most_ns)
+            most_ns = engine->slots[i].dealt_ns;
+    for (size_t i = 0; i < engine->config.n_rails; i++) {
+        struct rail_slot *slot = &engine->slots[i];
+        double least_ns = most_ns - ARREARS_BYTES / slot->weight;
+        if (slot->dealt_ns < least_ns)
+            slot->dealt_ns = least_ns;
+    }
+}
+
 static bool is_full(const struct rail_slot *slot)
 {
     return slot->n_posted >= slot->depth ||
@@ -58,18 +76,15 @@ static struct rail_slot *choose(struct rail_engine *engine, const struct rail_tr
 {
     double goal_ns = (double)(engine->posted_bytes + engine->left_bytes) / engine->weight;
     struct rail_slot *best = NULL;
-    double best_ns = goal_ns;
     *reachable = false;
     for (size_t i = 0; i < engine->config.n_rails; i++) {
         struct rail_slot *slot = &engine->slots[i];
         if (!rail_slot_alive(slot) || !local_mr(engine, slot, transfer))
             continue;
         *reachable = true;
-        double ns = (double)slot->posted_bytes / slot->weight;
-        if (slot->filling && ns < best_ns) {
+        if (slot->filling && (!best || slot->dealt_ns < best->dealt_ns) &&
+            (double)slot->posted_bytes < goal_ns * slot->weight)
             best = slot;
-            best_ns = ns;
-        }
     }
     return best;
 }
@@ -111,6 +126,7 @@ static void link_request(struct rail_engine *engine, struct rail_slot *slot, str
                                                              .context = work };
     slot->n_chained_sges += n_sges;
     rail_queue_push(&slot->posted, work);
+    slot->dealt_ns += work->len_bytes / slot->weight;
     slot->n_posted++;
     slot->posted_bytes += work->len_bytes;
     engine->n_posted++;
@@ -199,6 +215,7 @@ static void fail_unreachable(struct rail_engine *engine, struct rail_transfer *t
 bool rail_deal(struct rail_engine *engine, int64_t now_ns)
 {
     bool posted = false;
+    forgive(engine);
     for (size_t i = 0; i < engine->config.n_rails; i++) {
         struct rail_slot *slot = &engine->slots[i];
         slot->filling = slot->state == RAIL_SLOT_READY && is_low(slot);
