@@ -255,3 +255,11 @@ int peer_registration_want(struct peer_model *model, const struct peer_registrar
         *error = why;
     return code;
 }
+
+bool peer_registration_is_ready(struct peer_registration *r)
+{
+    pthread_mutex_lock(&r->lock);
+    bool ready = r->state == PEER_REGISTRATION_READY;
+    pthread_mutex_unlock(&r->lock);
+    return ready;
+}

@@ -285,6 +285,24 @@ static void a_peer_that_shuts_down_registers_nothing_more(void **state)
     assert_registered(f, 0);
 }
 
+static void idle_models_on_demand_do_not_pin_memory_for_long(void **state)
+{
+    struct fixture *f = *state;
+    struct penstock_error error;
+    f->models.options.allow_any_path = true;
+    for (int i = 0; i < 6; i++) {
+        char name[16], dir[256];
+        struct peer_model *model;
+        snprintf(name, sizeof name, "on-demand-%d", i);
+        model_dir_make(f->base, name, 100, i, dir);
+        assert_int_equal(peer_models_get(&f->models, dir, &model, &error), 0);
+        assert_int_equal(peer_registration_want(model, &f->registrar, &error), 0);
+        peer_models_unref(&f->models, model);
+    }
+    /* Two that are kept, and the last, which is let go of when somebody comes next. One shard each, two devices. */
+    assert_int_equal(sim_host_objects(f->host).mrs, 3 * 2);
+}
+
 /* ---- from several threads ---- */
 
 static void *want_it(void *argument)
@@ -323,6 +341,7 @@ int main(void)
         with_model(more_shards_than_clients_can_be_told_of_are_refused),
         with_model(a_call_that_fails_leaves_nothing_and_the_next_client_may_have_it),
         with_model(a_peer_that_shuts_down_registers_nothing_more),
+        with_model(idle_models_on_demand_do_not_pin_memory_for_long),
         with_model(clients_that_come_at_once_wait_for_one_registration),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
