@@ -4,7 +4,7 @@ libibverbs."""
 import signal
 import subprocess
 
-from lab import DEVICES, MIB, OneHost, cpu_seconds, harness, memory_kib, model, note, output, program, resources, shards_of
+from lab import DEVICES, MIB, OneHost, cpu_seconds, harness, memory_kib, model, note, program, resources, shards_of
 
 REFUSED, FAILED = 3, 4  # raw_client's exit statuses
 
@@ -60,6 +60,9 @@ class FrozenClients(OneHost):
             client.wait()
             self.assert_nothing_is_left()
 
+    def test_ranges_may_begin_and_end_anywhere(self):
+        self.assert_reads("--range", "1:1", "--range", f"{MIB - 3}:7", "--range", "4095:4098", "--range", f"5:{MIB}")
+
     def test_a_key_that_opens_nothing_ends_that_clients_rail_and_no_other(self):
         other = self.client("--forever")
         other.wait_for("reading")
@@ -102,19 +105,45 @@ class FrozenClients(OneHost):
         self.assertEqual(after["VmPin"], memory["VmPin"])
         self.assertLess(after["VmRSS"] - memory["VmRSS"], 512)
 
-    def test_every_step_can_be_the_last(self):
+    def test_every_step_can_be_the_last_for_one_that_closes_and_for_one_that_is_killed(self):
         for step in ("request", "manifest", "mode", "step1", "step2", "step3", "ack"):
             client = self.client("--stop-after", step)
             self.assertEqual(client.wait(), 0, f"{step}: {client.said}")
+            client = self.client("--stop-after", step, "--wait")
+            client.wait_for("waiting")
+            client.process.kill()
+            client.wait()
         self.assert_nothing_is_left()
         self.assert_reads()
 
 
 class ReadWrite(OneHost):
-    def test_a_read_write_region_serves_a_client_of_the_frozen_dialect(self):
-        with subprocess.Popen([program("rw_peer")], stdout=subprocess.PIPE, text=True) as peer:
-            port = peer.stdout.readline().split()[-1]
-            for devices in (DEVICES[:1], DEVICES):
-                rails = [word for device in devices for word in ("--device", device)]
-                output(program("raw_client"), "--read-write", *rails, "127.0.0.1", port)
-            peer.terminate()
+    """The dialect of the cache tiers, on our rail set, before there is one of them."""
+
+    def setUp(self):
+        super().setUp()
+        self.peer = subprocess.Popen([program("rw_peer")], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.peer.stdout.close)
+        self.addCleanup(self.peer.wait, 60)
+        self.addCleanup(self.peer.terminate)
+        self.port = self.peer.stdout.readline().split()[-1]
+
+    def client(self, *words, devices=DEVICES):
+        """(exit status, what it said)"""
+        rails = [word for device in devices for word in ("--device", device)]
+        done = subprocess.run([program("raw_client"), "--read-write", *rails, *words, "127.0.0.1", self.port],
+                              stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout
+
+    def test_what_is_written_over_one_rail_is_read_over_the_other(self):
+        for devices in (DEVICES[:1], DEVICES):
+            status, said = self.client(devices=devices)
+            self.assertEqual(status, 0, said)
+
+    def test_what_is_wrong_is_refused_and_harms_nobody_else(self):
+        for words, wanted in ((("--wrong-rkey",), FAILED), (("--rails", "0"), REFUSED), (("--rails", "9"), REFUSED),
+                              (("--rails-again", "1"), REFUSED)):
+            status, said = self.client(*words)
+            self.assertEqual(status, wanted, said)
+        status, said = self.client()
+        self.assertEqual(status, 0, said)

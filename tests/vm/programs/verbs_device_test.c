@@ -295,6 +295,45 @@ static void events_are_none_or_harmless(void **state)
     fail_msg("events without end");
 }
 
+/* The interface that the GID is an address of, up or down. */
+static void set_link(struct pair *p, const char *how)
+{
+    char path[160], command[96], interface[32] = "";
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%u/gid_attrs/ndevs/%u", p->port->device, p->port->port,
+             p->gid->index);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%31s", interface), 1);
+    assert_int_equal(fclose(f), 0);
+    snprintf(command, sizeof command, "ip link set %s %s", interface, how);
+    assert_int_equal(system(command), 0);
+}
+
+static enum verbs_event next_event(struct pair *p, uint8_t *port)
+{
+    struct pollfd fd = { .fd = p->device->event_fd, .events = POLLIN };
+    assert_int_equal(poll(&fd, 1, 20000), 1);
+    return verbs_device_event(p->device, port);
+}
+
+static void a_link_that_goes_down_is_an_event_of_its_port(void **state)
+{
+    struct pair *p = *state;
+    uint8_t port;
+    set_link(p, "down");
+    while (next_event(p, &port) != VERBS_EVENT_PORT_DOWN)
+        ;
+    assert_int_equal(port, p->port->port);
+    struct verbs_ports now;
+    ok(verbs_ports(p->world, &now, &error));
+    bool active = now.at[0].active;
+    verbs_ports_fini(&now);
+    set_link(p, "up");
+    assert_false(active);
+    while (next_event(p, &port) != VERBS_EVENT_OTHER || port != p->port->port)
+        ;
+}
+
 static void a_device_that_is_not_there_is_named_beside_those_that_are(void **state)
 {
     struct pair *p = *state;
@@ -333,6 +372,7 @@ int main(void)
         TEST(a_gid_that_nothing_leads_to_fails_the_first_read),
         TEST(destroying_a_qp_stops_what_it_was_doing),
         TEST(events_are_none_or_harmless),
+        TEST(a_link_that_goes_down_is_an_event_of_its_port),
         TEST(a_device_that_is_not_there_is_named_beside_those_that_are),
         TEST(registering_above_the_memlock_limit_names_the_limit), /* last: it gives up its privileges */
     };
