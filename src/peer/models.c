@@ -15,6 +15,8 @@
 
 /* Models that only an allowed path brought in, and that nobody uses, beyond this many are let go. */
 #define ON_DEMAND_KEPT 16
+/* And of those that are registered, whose pages the kernel cannot take back: */
+#define REGISTERED_KEPT 2
 
 void peer_models_init(struct peer_models *models, const struct peer_models_options *options)
 {
@@ -108,20 +110,31 @@ uint64_t peer_models_warmed(struct peer_models *models)
 
 /* ---- letting go ---- */
 
-/* Lets go of on-demand places that nobody uses: those that could not be staged, and the oldest above keep. Under the
- * lock; their models are returned to be unref'd without it. */
-static size_t let_go(struct peer_models *models, size_t keep, struct peer_model **idle, size_t max)
+static bool is_registered(const struct peer_place *place)
 {
-    size_t on_demand = 0, n = 0, kept = 0;
-    base_vec_for_each (place, &models->places)
+    return place->current && peer_registration_is_ready(&place->current->registration);
+}
+
+/* Lets go of on-demand places that nobody uses: those that could not be staged, and the oldest above keep or, of those
+ * that are registered, keep_registered. Under the lock; their models are returned to be unref'd without it. */
+static size_t let_go(struct peer_models *models, size_t keep, size_t keep_registered, struct peer_model **idle,
+                     size_t max)
+{
+    size_t on_demand = 0, registered = 0, n = 0, kept = 0;
+    base_vec_for_each (place, &models->places) {
         on_demand += (*place)->on_demand;
+        registered += (*place)->on_demand && is_registered(*place);
+    }
     for (size_t i = 0; i < models->places.n; i++) {
         struct peer_place *place = models->places.at[i];
+        bool pinned = is_registered(place);
         bool unused = place->on_demand && place->users == 0 && (!place->current || place->current->refs == 1);
-        if (unused && (!place->current || on_demand > keep) && n < max) {
+        bool above = on_demand > keep || (pinned && registered > keep_registered);
+        if (unused && (!place->current || above) && n < max) {
             if (place->current)
                 idle[n++] = place->current;
             on_demand--;
+            registered -= pinned;
             place_free(place);
         } else {
             models->places.at[kept++] = place;
@@ -136,7 +149,7 @@ static bool make_room(struct peer_models *models)
 {
     struct peer_model *idle[64];
     pthread_mutex_lock(&models->lock);
-    size_t n = let_go(models, 0, idle, sizeof idle / sizeof *idle);
+    size_t n = let_go(models, 0, 0, idle, sizeof idle / sizeof *idle);
     pthread_mutex_unlock(&models->lock);
     for (size_t i = 0; i < n; i++)
         peer_models_unref(models, idle[i]);
@@ -262,7 +275,7 @@ static void leave(struct peer_models *models, struct peer_place *place)
     struct peer_model *idle[8];
     pthread_mutex_lock(&models->lock);
     place->users--;
-    size_t n = place->on_demand ? let_go(models, ON_DEMAND_KEPT, idle, sizeof idle / sizeof *idle) : 0;
+    size_t n = place->on_demand ? let_go(models, ON_DEMAND_KEPT, REGISTERED_KEPT, idle, sizeof idle / sizeof *idle) : 0;
     pthread_mutex_unlock(&models->lock);
     for (size_t i = 0; i < n; i++)
         peer_models_unref(models, idle[i]);

@@ -155,7 +155,7 @@ static int try(struct attempt *a, enum peer_hold_how how, bool *holding, struct 
 
 /* ---- which way ---- */
 
-#define REASON_MAX 300
+#define REASON_MAX 600
 
 /* The file's own pages where the kernel registers them: nothing is copied. Else huge pages, which the device translates
  * faster, where there are enough. */
@@ -169,13 +169,13 @@ static int choose(struct attempt *a, bool *holding, char reason[REASON_MAX], str
     struct penstock_error why = *error;
     uint64_t huge = peer_memory_huge(PEER_MEMORY_HUGE_PAGES), want = peer_hold_bytes(a->model, PEER_HUGE_PAGE_BYTES);
     bool enough = want <= huge;
-    snprintf(reason, REASON_MAX, "%s free 2 MiB pages; the files' own pages cannot be registered: %.160s",
+    snprintf(reason, REASON_MAX, "%s free 2 MiB pages; the files' own pages cannot be registered: %s",
              enough ? "there are enough" : "there are not enough", why.message);
     if (enough) {
         code = try(a, PEER_HOLD_HUGE, holding, error);
         if (code == 0 || code == PENSTOCK_ECANCELED)
             return code;
-        snprintf(reason, REASON_MAX, "2 MiB pages could not be used: %.200s", error->message);
+        snprintf(reason, REASON_MAX, "2 MiB pages could not be used: %s", error->message);
     }
     return try(a, PEER_HOLD_COPY, holding, error);
 }
@@ -254,4 +254,12 @@ int peer_registration_want(struct peer_model *model, const struct peer_registrar
     if (code && error)
         *error = why;
     return code;
+}
+
+bool peer_registration_is_ready(struct peer_registration *r)
+{
+    pthread_mutex_lock(&r->lock);
+    bool ready = r->state == PEER_REGISTRATION_READY;
+    pthread_mutex_unlock(&r->lock);
+    return ready;
 }

@@ -59,4 +59,7 @@ void peer_registration_fini(struct peer_registration *registration);
 PENSTOCK_CHECKED int peer_registration_want(struct peer_model *model, const struct peer_registrar *registrar,
                                             struct penstock_error *error);
 
+/* Whether the model's pages are registered now, and so cannot be taken back by the kernel. */
+bool peer_registration_is_ready(struct peer_registration *registration);
+
 #endif

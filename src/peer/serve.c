@@ -107,6 +107,16 @@ static void server_fini(struct peer_server *server)
     pthread_mutex_destroy(&server->lock);
 }
 
+/* As far as this user may by itself. */
+static void raise_limit(int resource)
+{
+    struct rlimit limit;
+    if (getrlimit(resource, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(resource, &limit);
+    }
+}
+
 static void prepare_process(sigset_t *stop)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -117,11 +127,8 @@ static void prepare_process(sigset_t *stop)
     pthread_sigmask(SIG_BLOCK, stop, NULL);
     /* Thousands of threads that allocate little: arenas of their own would cost more than they give. */
     mallopt(M_ARENA_MAX, 2);
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-        files.rlim_cur = files.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &files);
-    }
+    raise_limit(RLIMIT_NOFILE);
+    raise_limit(RLIMIT_MEMLOCK); /* what is registered is locked */
 }
 
 static int stage_all(struct peer_server *server, struct penstock_error *error)

@@ -125,12 +125,19 @@ static void warm_step(const struct peer_file *file, uint64_t offset, uint64_t le
 #endif
 }
 
+/* What RDMA clients read is in memory: the page cache need not have it a second time. */
+static bool held_as_copy(const struct peer_model *model, size_t file)
+{
+    return file < model->staged.manifest.shards.n && atomic_load(&model->registration.copied);
+}
+
 static void warm_model(struct peer_worker *worker, struct peer_model *model)
 {
     struct job job = { worker, model, "warmed", 0, base_deadline_ns(PROGRESS_EVERY_NS), BASE_NEVER };
     for (size_t i = 0; i < model->n_files; i++) {
         const struct peer_file *file = &model->files[i];
-        for (uint64_t at = 0; at < file->len_bytes && !stopped(&job); at += WARM_STEP_BYTES) {
+        for (uint64_t at = 0; at < file->len_bytes && !stopped(&job) && !held_as_copy(model, i);
+             at += WARM_STEP_BYTES) {
             uint64_t left = file->len_bytes - at, len = left < WARM_STEP_BYTES ? left : WARM_STEP_BYTES;
             if (peer_models_warmed(worker->models) + len > peer_memory_available() / 10 * 9) {
                 base_log_info("%s: warmed %.1f of %.1f GB, which is what memory is free for", model->id,
@@ -143,7 +150,7 @@ static void warm_model(struct peer_worker *worker, struct peer_model *model)
         }
     }
     if (!stopped(&job))
-        base_log_info("%s: warm, %.1f GB", model->id, (double)model->bytes / 1e9);
+        base_log_info("%s: warm, %.1f GB", model->id, (double)job.done_bytes / 1e9);
 }
 
 /* ---- the thread ---- */

@@ -20,45 +20,73 @@ void rail_work_free(struct rail_engine *engine, struct rail_work *work)
     engine->free = work;
 }
 
-static void skip_empty(struct rail_transfer *transfer)
+static const struct rail_range *past_empty(const struct rail_range *range, const struct rail_range *end)
 {
-    while (transfer->next_range < transfer->n_ranges && transfer->ranges[transfer->next_range].len_bytes == 0)
-        transfer->next_range++;
+    while (range < end && range->len_bytes == 0)
+        range++;
+    return range;
 }
 
 void rail_cut_begin(struct rail_transfer *transfer)
 {
-    transfer->next_range = 0;
+    const struct rail_range *ranges = transfer->ranges;
+    transfer->next_range = (size_t)(past_empty(ranges, ranges + transfer->n_ranges) - ranges);
     transfer->next_at = 0;
-    skip_empty(transfer);
 }
 
-/* How much to take of left bytes, with room for so many in a piece. What is short enough for one work request is not
- * cut at all, and nothing is cut so that a stub remains: all pieces of a long range have RAIL_PIECE_MIN bytes or more.
- * 0: better to begin a new piece with it. */
+/* How much to take of left bytes where there is room for fewer. Nothing is cut so that a stub remains: all pieces of a
+ * long range have RAIL_PIECE_MIN bytes or more, and what is shorter than that is not cut at all. 0: better to begin a
+ * new piece with it. */
 static uint64_t share(uint64_t left, uint64_t room, uint64_t room_max)
 {
-    if (left <= room || left - room >= RAIL_PIECE_MIN)
-        return base_min_u64(left, room);
+    if (left - room >= RAIL_PIECE_MIN)
+        return room;
     if (left <= room_max)
         return left;
     return left > RAIL_PIECE_MIN ? left - RAIL_PIECE_MIN : 0;
 }
 
-/* Adds len bytes at local_offset to the work's local memory: false where that takes one piece too many. */
-static bool add_piece(struct rail_work *work, uint64_t local_offset, uint64_t len, uint32_t sges_max)
+/* Takes ranges, from the transfer's next one on, for as long as they touch and there is room. */
+static void fill(struct rail_transfer *transfer, struct rail_work *work, uint64_t piece_bytes, uint64_t max_bytes,
+                 uint32_t sges_max)
 {
-    struct rail_piece *last = work->n_pieces > 0 ? &work->pieces[work->n_pieces - 1] : NULL;
-    if (last && last->local_offset + last->len_bytes == local_offset) {
-        last->len_bytes += (uint32_t)len;
-    } else {
-        if (work->n_pieces == sges_max)
-            return false;
-        work->pieces[work->n_pieces++] =
-            (struct rail_piece){ .local_offset = local_offset, .len_bytes = (uint32_t)len };
-    }
-    work->len_bytes += (uint32_t)len;
-    return true;
+    const struct rail_range *end = transfer->ranges + transfer->n_ranges;
+    const struct rail_range *range = transfer->ranges + transfer->next_range;
+    struct rail_piece *piece = work->pieces;
+    uint64_t at = transfer->next_at, len = 0, local_end = 0;
+    uint32_t n = 0;
+
+    work->region = range->region;
+    work->remote_offset = range->remote_offset + at;
+    do {
+        uint64_t take = range->len_bytes - at, local = range->local_offset + at;
+        if (take > piece_bytes - len)
+            take =
+                work->bounce == RAIL_BOUNCE_NONE ? share(take, piece_bytes - len, max_bytes - len) : piece_bytes - len;
+        if (take == 0)
+            break;
+        if (n > 0 && local == local_end) {
+            piece->len_bytes += (uint32_t)take;
+        } else {
+            if (n == sges_max)
+                break;
+            piece = &work->pieces[n++];
+            *piece = (struct rail_piece){ .local_offset = local, .len_bytes = (uint32_t)take };
+        }
+        local_end = local + take;
+        len += take;
+        at += take;
+        if (at < range->len_bytes)
+            break;
+        at = 0;
+        range = past_empty(range + 1, end);
+    } while (range < end && len < piece_bytes && range->remote_offset == work->remote_offset + len &&
+             range->region == work->region);
+
+    transfer->next_range = (size_t)(range - transfer->ranges);
+    transfer->next_at = at;
+    work->n_pieces = n;
+    work->len_bytes = (uint32_t)len;
 }
 
 struct rail_work *rail_cut(struct rail_engine *engine, struct rail_transfer *transfer, uint64_t piece_bytes)
@@ -78,31 +106,10 @@ struct rail_work *rail_cut(struct rail_engine *engine, struct rail_transfer *tra
         return NULL;
     }
 
-    const struct rail_range *range = &transfer->ranges[transfer->next_range];
     work->transfer = transfer;
-    work->region = range->region;
-    work->remote_offset = range->remote_offset + transfer->next_at;
-    work->len_bytes = 0;
-    work->n_pieces = 0;
     work->bounce = cell;
     work->refused = false;
-    do {
-        range = &transfer->ranges[transfer->next_range];
-        if (range->region != work->region ||
-            range->remote_offset + transfer->next_at != work->remote_offset + work->len_bytes)
-            break;
-        uint64_t left = range->len_bytes - transfer->next_at, room = piece_bytes - work->len_bytes;
-        uint64_t take = transfer->bounced ? base_min_u64(left, room) : share(left, room, max_bytes - work->len_bytes);
-        if (take == 0 || !add_piece(work, range->local_offset + transfer->next_at, take, engine->sges_max))
-            break;
-        transfer->next_at += take;
-        if (take == left) {
-            transfer->next_range++;
-            transfer->next_at = 0;
-            skip_empty(transfer);
-        }
-    } while (transfer->next_range < transfer->n_ranges && work->len_bytes < piece_bytes);
-
+    fill(transfer, work, piece_bytes, max_bytes, engine->sges_max);
     transfer->left_bytes -= work->len_bytes;
     transfer->outstanding++;
     engine->left_bytes -= work->len_bytes;

@@ -1,6 +1,7 @@
-/* Work to rails: each work request goes to the rail that will be done with its queue first, as long as that has room.
+/* Work to rails: each work request goes to the rail that has been dealt least, by its rate, of those whose queues have
+ * room. So rails that are alike get the same, and a slower one what it is done with: it is full most of the time.
  *
- * A send queue holds twice the READs that the wire takes, or a millisecond's bytes if that is more, and is filled up
+ * A send queue holds twice the READs that the wire takes, or a millisecond's bytes where that is more, and is filled up
  * when a quarter of it is free: rarely enough that doorbells take many requests, early enough that the wire never runs
  * dry. At the end no rail takes work beyond the moment when all could be done: they finish together. */
 #include "base/checked.h"
@@ -9,6 +10,7 @@
 
 #define PIECE_NS 250e3
 #define QUEUE_NS 1e6
+#define QUEUE_BYTES_MIN ((double)(4u << 20)) /* where the round trip sets the rate, and not the line */
 
 /* Rates closer than this are taken as the same: what is seen on a busy machine differs by more from one moment to the
  * next, and even rails get even shares. */
@@ -34,17 +36,40 @@ void rail_weigh(struct rail_engine *engine)
     }
 }
 
+/* A rail that could not take its share for long does not get more of it back than this: the others would idle. */
+#define ARREARS_BYTES ((double)(32u << 20))
+
+static void forgive(struct rail_engine *engine)
+{
+    double most_ns = 0;
+    for (size_t i = 0; i < engine->config.n_rails; i++)
+        if (engine->slots[i].state == RAIL_SLOT_READY && engine->slots[i].dealt_ns > most_ns)
+            most_ns = engine->slots[i].dealt_ns;
+    for (size_t i = 0; i < engine->config.n_rails; i++) {
+        struct rail_slot *slot = &engine->slots[i];
+        double least_ns = most_ns - ARREARS_BYTES / slot->weight;
+        if (slot->dealt_ns < least_ns)
+            slot->dealt_ns = least_ns;
+    }
+}
+
+static double queue_bytes(const struct rail_slot *slot)
+{
+    double bytes = slot->weight * QUEUE_NS;
+    return bytes > QUEUE_BYTES_MIN ? bytes : QUEUE_BYTES_MIN;
+}
+
 static bool is_full(const struct rail_slot *slot)
 {
     return slot->n_posted >= slot->depth ||
-           (slot->n_posted >= slot->floor && (double)slot->posted_bytes >= slot->weight * QUEUE_NS);
+           (slot->n_posted >= slot->floor && (double)slot->posted_bytes >= queue_bytes(slot));
 }
 
 /* A quarter of it is free. */
 static bool is_low(const struct rail_slot *slot)
 {
     return slot->n_posted <= slot->depth * 3 / 4 &&
-           (slot->n_posted <= slot->floor * 3 / 4 || (double)slot->posted_bytes <= slot->weight * QUEUE_NS * 3 / 4);
+           (slot->n_posted <= slot->floor * 3 / 4 || (double)slot->posted_bytes <= queue_bytes(slot) * 3 / 4);
 }
 
 static struct verbs_mr *local_mr(const struct rail_engine *engine, const struct rail_slot *slot,
@@ -58,31 +83,40 @@ static struct rail_slot *choose(struct rail_engine *engine, const struct rail_tr
 {
     double goal_ns = (double)(engine->posted_bytes + engine->left_bytes) / engine->weight;
     struct rail_slot *best = NULL;
-    double best_ns = goal_ns;
     *reachable = false;
     for (size_t i = 0; i < engine->config.n_rails; i++) {
         struct rail_slot *slot = &engine->slots[i];
         if (!rail_slot_alive(slot) || !local_mr(engine, slot, transfer))
             continue;
         *reachable = true;
-        double ns = (double)slot->posted_bytes / slot->weight;
-        if (slot->filling && ns < best_ns) {
+        if (slot->filling && (!best || slot->dealt_ns < best->dealt_ns) &&
+            (double)slot->posted_bytes < goal_ns * slot->weight)
             best = slot;
-            best_ns = ns;
-        }
     }
     return best;
 }
 
-/* So that one takes PIECE_NS, and less towards the end, where each rail is to have two more. */
+/* What the rail is still to get if all are to have been dealt the same in the end. */
+static double share_left(const struct rail_engine *engine, const struct rail_slot *slot)
+{
+    double bytes = (double)engine->left_bytes;
+    for (size_t i = 0; i < engine->config.n_rails; i++)
+        if (engine->slots[i].state == RAIL_SLOT_READY)
+            bytes += (engine->slots[i].dealt_ns - slot->dealt_ns) * engine->slots[i].weight;
+    return bytes * slot->weight / engine->weight;
+}
+
+/* So that one takes PIECE_NS; towards the end half of what the rail is still to get, and then that. */
 static uint64_t piece_bytes(const struct rail_engine *engine, const struct rail_slot *slot)
 {
-    double share = (double)engine->left_bytes * slot->weight / engine->weight / 2;
-    double want = slot->weight * PIECE_NS;
-    want = share < want ? share : want;
-    if (want <= (double)RAIL_PIECE_MIN)
-        return RAIL_PIECE_MIN;
-    return want >= (double)RAIL_PIECE_MAX ? RAIL_PIECE_MAX : (uint64_t)want & ~UINT64_C(4095);
+    double want = slot->weight * PIECE_NS, min = (double)RAIL_PIECE_MIN, max = (double)RAIL_PIECE_MAX;
+    want = want < min ? min : want > max ? max : want;
+    if ((double)engine->left_bytes * slot->weight < engine->weight * want * 4) {
+        double share = share_left(engine, slot);
+        share = share < 2 * min ? share : share / 2;
+        want = share < min ? min : share < want ? share : want;
+    }
+    return (uint64_t)want & ~UINT64_C(4095);
 }
 
 /* ---- the chain of one doorbell ---- */
@@ -111,6 +145,7 @@ static void link_request(struct rail_engine *engine, struct rail_slot *slot, str
                                                              .context = work };
     slot->n_chained_sges += n_sges;
     rail_queue_push(&slot->posted, work);
+    slot->dealt_ns += work->len_bytes / slot->weight;
     slot->n_posted++;
     slot->posted_bytes += work->len_bytes;
     engine->n_posted++;
@@ -199,6 +234,7 @@ static void fail_unreachable(struct rail_engine *engine, struct rail_transfer *t
 bool rail_deal(struct rail_engine *engine, int64_t now_ns)
 {
     bool posted = false;
+    forgive(engine);
     for (size_t i = 0; i < engine->config.n_rails; i++) {
         struct rail_slot *slot = &engine->slots[i];
         slot->filling = slot->state == RAIL_SLOT_READY && is_low(slot);

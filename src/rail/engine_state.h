@@ -87,6 +87,7 @@ struct rail_slot {
     double rate;   /* bytes a ns, as seen of late; at first what the port says; 0: not known */
     double weight; /* the same without differences that mean nothing: what work is dealt by. Above 0 */
     bool measured;
+    double dealt_ns; /* what it was dealt, by weight: only differences between slots mean anything */
     struct rail_window window;
 
     /* What the next doorbell rings for. */

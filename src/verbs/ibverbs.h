@@ -35,6 +35,7 @@
 
 /* NULL where libibverbs is older. */
 #define VERBS_IB_LATER_FUNCTIONS(X)                                                                                    \
+    X(ibv_reg_mr_iova2, reg_mr_iova2)        /* rdma-core 28 */                                                        \
     X(_ibv_query_gid_table, query_gid_table) /* rdma-core 32 */                                                        \
     X(ibv_reg_dmabuf_mr, reg_dmabuf_mr)      /* rdma-core 34 */
 
@@ -138,7 +139,7 @@ int verbs_ib_mr_new(struct verbs_pd *pd, void *address, uint64_t len_bytes, unsi
 int verbs_ib_mr_dmabuf_new(struct verbs_pd *pd, int dmabuf_fd, uint64_t offset_bytes, uint64_t len_bytes,
                            unsigned access, struct verbs_mr **mr, struct penstock_error *error);
 void verbs_ib_mr_free(struct verbs_mr *mr);
-int verbs_ib_access(unsigned access); /* enum verbs_access to ibv_access_flags */
+unsigned verbs_ib_access(unsigned access); /* enum verbs_access to ibv_access_flags */
 
 /* completions.c */
 int verbs_ib_cq_new(struct verbs_device *device, uint32_t depth, struct verbs_cq **cq, struct penstock_error *error);

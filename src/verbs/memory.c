@@ -30,11 +30,24 @@ void verbs_ib_pd_free(struct verbs_pd *pd)
     free(p);
 }
 
-int verbs_ib_access(unsigned access)
+unsigned verbs_ib_access(unsigned access)
 {
-    return (access & VERBS_LOCAL_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0) |
-           (access & VERBS_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0) |
-           (access & VERBS_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0);
+    int flags = (access & VERBS_LOCAL_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0) |
+                (access & VERBS_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0) |
+                (access & VERBS_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0);
+    return (unsigned)flags;
+}
+
+/* Bytes may cross the PCI bus in any order where nobody looks at them before a completion, which stays behind them: on
+ * some hosts that is a good part of the line rate. What the other side WRITEs has no completion here. libibverbs drops
+ * the flag where device or kernel do not know it. */
+static struct ibv_mr *register_memory(const struct verbs_ib_api *api, struct ibv_pd *pd, void *address,
+                                      uint64_t len_bytes, unsigned access)
+{
+    unsigned flags = verbs_ib_access(access);
+    if (!api->reg_mr_iova2 || access & VERBS_REMOTE_WRITE)
+        return api->reg_mr(pd, address, len_bytes, (int)flags);
+    return api->reg_mr_iova2(pd, address, len_bytes, (uintptr_t)address, flags | IBV_ACCESS_RELAXED_ORDERING);
 }
 
 /* "8192 KiB", as ulimit -l counts. */
@@ -113,9 +126,9 @@ static int make(struct verbs_pd *pd, const struct registration *r, struct verbs_
         return base_error_sys(error, ENOMEM, "%s: memory region", device->name);
     errno = 0;
     if (r->dmabuf_fd < 0)
-        m->mr = api->reg_mr(ib, r->address, r->len_bytes, verbs_ib_access(r->access));
+        m->mr = register_memory(api, ib, r->address, r->len_bytes, r->access);
     else
-        m->mr = api->reg_dmabuf_mr(ib, r->offset_bytes, r->len_bytes, 0, r->dmabuf_fd, verbs_ib_access(r->access));
+        m->mr = api->reg_dmabuf_mr(ib, r->offset_bytes, r->len_bytes, 0, r->dmabuf_fd, (int)verbs_ib_access(r->access));
     if (!m->mr) {
         int e = verbs_ib_null_errno();
         free(m);

@@ -29,10 +29,9 @@ static struct verbs_ib_qp *ours(struct verbs_qp *qp)
 static int to_init(struct verbs_ib_qp *q, unsigned access, struct penstock_error *error)
 {
     const struct verbs_device *device = q->base.pd->device;
-    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
-                                .pkey_index = 0,
-                                .port_num = q->port,
-                                .qp_access_flags = (unsigned)verbs_ib_access(access) };
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT, .pkey_index = 0, .port_num = q->port, .qp_access_flags = verbs_ib_access(access)
+    };
     int e = verbs_ib_errno(verbs_ib_api(device)->modify_qp(
         q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
     return e == 0 ? 0 : base_error_sys(error, e, "%s port %u: ibv_modify_qp to INIT", device->name, q->port);

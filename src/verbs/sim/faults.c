@@ -101,10 +101,29 @@ void sim_port_up(struct sim_port *port)
     unlock(fabric);
 }
 
+static int64_t stretched(const struct sim_fabric *fabric, int64_t ps, double by)
+{
+    int64_t left_ps = ps - fabric->now_ps;
+    return ps == SIM_NEVER || left_ps <= 0 ? ps : fabric->now_ps + (int64_t)((double)left_ps * by);
+}
+
+/* What is on the wire takes longer, or less, in proportion. The lines at its other ends are taken for as long. */
 void sim_port_rate(struct sim_port *port, double gbps)
 {
     struct sim_fabric *fabric = lock(port->device->world);
+    double by = port->options.gbps / gbps;
     port->options.gbps = gbps;
+    port->in_free_ps = stretched(fabric, port->in_free_ps, by);
+    port->out_free_ps = stretched(fabric, port->out_free_ps, by);
+    base_list_for_each (node, &fabric->qps) {
+        struct sim_qp *qp = base_list_entry(node, struct sim_qp, node);
+        const struct sim_qp *peer = sim_wire_numbered(fabric, qp->link.peer_qpn);
+        if (qp->port != port && !(peer && peer->port == port))
+            continue;
+        for (uint64_t at = qp->head; at < qp->wire; at++)
+            sim_work_at(qp, at)->ends_ps = stretched(fabric, sim_work_at(qp, at)->ends_ps, by);
+        qp->last_ps = stretched(fabric, qp->last_ps, by);
+    }
     unlock(fabric);
 }
 

@@ -117,8 +117,8 @@ void sim_port_drop(struct sim_port *port, bool drop);
  */
 void sim_port_down(struct sim_port *port);
 void sim_port_up(struct sim_port *port);
-/* From now on, for requests that are not on the wire yet. */
 void sim_port_rate(struct sim_port *port, double gbps);
+/* From now on, for requests that are not on the wire yet. */
 void sim_port_delay(struct sim_port *port, int64_t ns);
 /* A random part of max_ns more for each request: reorders across QPs, never within one. */
 void sim_port_jitter(struct sim_port *port, int64_t max_ns, uint64_t seed);

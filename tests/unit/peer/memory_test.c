@@ -68,6 +68,17 @@ static void this_machine_has_some(void **state)
     assert_true(peer_memory_available() > 0);
 }
 
+static void huge_pages_that_were_promised_are_not_free(void **state)
+{
+    (void)state;
+    assert_int_equal(peer_memory_huge(base), 0); /* such a kernel has none */
+    put("", "free_hugepages", "12\n");
+    put("", "resv_hugepages", "5\n");
+    assert_int_equal(peer_memory_huge(base), UINT64_C(7) << 21);
+    put("", "resv_hugepages", "13\n");
+    assert_int_equal(peer_memory_huge(base), 0);
+}
+
 #define in_a_directory(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -75,6 +86,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         in_a_directory(the_lower_limit_counts_and_cached_pages_are_free),
         in_a_directory(a_group_above_limits_those_below),
+        in_a_directory(huge_pages_that_were_promised_are_not_free),
         cmocka_unit_test(this_machine_has_some),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Writes DIR/NAME: one U8 tensor of len bytes, each of them fill. Truncates what is there. */
-static inline void model_dir_write(const char *dir, const char *name, size_t len, int fill)
+/* Writes DIR/NAME: one U8 tensor of that name and of len bytes, each of them fill. Truncates what is there. */
+static inline void model_dir_write_tensor(const char *dir, const char *name, const char *tensor, size_t len, int fill)
 {
     char path[512], json[256], *bytes = malloc(len);
-    int n =
-        snprintf(json, sizeof json, "{\"t\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[0,%zu]}}", len, len);
+    int n = snprintf(json, sizeof json, "{\"%s\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[0,%zu]}}", tensor,
+                     len, len);
     uint64_t header = (uint64_t)n;
     snprintf(path, sizeof path, "%s/%s", dir, name);
     FILE *f = fopen(path, "we");
@@ -26,6 +26,11 @@ static inline void model_dir_write(const char *dir, const char *name, size_t len
     assert_int_equal(fwrite(bytes, 1, len, f), len);
     assert_int_equal(fclose(f), 0);
     free(bytes);
+}
+
+static inline void model_dir_write(const char *dir, const char *name, size_t len, int fill)
+{
+    model_dir_write_tensor(dir, name, "t", len, fill);
 }
 
 /* A new directory under base (which mkdtemp made) with a model of len bytes. */

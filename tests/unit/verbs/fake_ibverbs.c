@@ -236,6 +236,14 @@ EXPORTED struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t leng
     return region(pd, length, access);
 }
 
+/* Fails under the name of the other. */
+EXPORTED struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
+                                         unsigned int access)
+{
+    fake.iova = iova;
+    return ibv_reg_mr(pd, address, length, (int)access);
+}
+
 EXPORTED struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                                           int access)
 {

@@ -51,12 +51,34 @@ static void a_region_counts_from_its_own_address(void **state)
 static void access_is_what_was_asked_for_and_no_more(void **state)
 {
     (void)state;
+    const struct {
+        unsigned wanted;
+        int access;
+    } cases[] = {
+        { VERBS_LOCAL_WRITE, IBV_ACCESS_LOCAL_WRITE },
+        { VERBS_REMOTE_READ, IBV_ACCESS_REMOTE_READ },
+        { VERBS_REMOTE_READ | VERBS_REMOTE_WRITE | VERBS_LOCAL_WRITE,
+          IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(register_it(1, cases[i].wanted), 0);
+        assert_int_equal(fake->access & ~(int)IBV_ACCESS_RELAXED_ORDERING, cases[i].access);
+    }
+}
+
+static void order_is_relaxed_but_for_what_the_other_side_writes(void **state)
+{
+    (void)state;
+    assert_int_equal(register_it(1, VERBS_LOCAL_WRITE), 0);
+    assert_true(fake->access & (int)IBV_ACCESS_RELAXED_ORDERING);
+    assert_int_equal(fake->iova, (uintptr_t)memory);
+    assert_int_equal(register_it(1, VERBS_REMOTE_READ), 0);
+    assert_true(fake->access & (int)IBV_ACCESS_RELAXED_ORDERING);
+    assert_int_equal(register_it(1, VERBS_REMOTE_WRITE | VERBS_LOCAL_WRITE), 0);
+    assert_false(fake->access & (int)IBV_ACCESS_RELAXED_ORDERING);
+    ((struct verbs_ib_world *)(void *)world)->api.reg_mr_iova2 = NULL;
     assert_int_equal(register_it(1, VERBS_LOCAL_WRITE), 0);
     assert_int_equal(fake->access, IBV_ACCESS_LOCAL_WRITE);
-    assert_int_equal(register_it(1, VERBS_REMOTE_READ), 0);
-    assert_int_equal(fake->access, IBV_ACCESS_REMOTE_READ);
-    assert_int_equal(register_it(1, VERBS_REMOTE_READ | VERBS_REMOTE_WRITE | VERBS_LOCAL_WRITE), 0);
-    assert_int_equal(fake->access, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE);
 }
 
 static void more_than_the_device_registers_is_a_limit(void **state)
@@ -149,6 +171,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(a_region_counts_from_its_own_address),
         TEST(access_is_what_was_asked_for_and_no_more),
+        TEST(order_is_relaxed_but_for_what_the_other_side_writes),
         TEST(more_than_the_device_registers_is_a_limit),
         TEST(the_memlock_limit_is_named_with_what_raises_it),
         TEST(memory_that_cannot_be_registered_is_not_supported),

@@ -83,6 +83,25 @@ static void the_slower_port_sets_the_pace(void **state)
     pair_fini(&p);
 }
 
+static void a_line_that_slows_down_makes_what_is_on_it_later(void **state)
+{
+    (void)state;
+    struct pair p;
+    pair_init(&p, NULL, &a_byte_a_ns);
+    pair_connect(&p);
+    pair_read(&p, 0, 10000, true, 1);
+    pair_read(&p, 10000, 10000, true, 2);
+    sim_advance(p.fabric, 5 * US);
+    sim_port_rate(p.client.port, 4);
+    assert_int_equal(sim_next_event(p.fabric), 25 * US); /* 10 us of it were left */
+    assert_true(sim_step(p.fabric));
+    pair_expect(&p, 1, 0);
+    assert_int_equal(sim_next_event(p.fabric), 45 * US);
+    sim_port_rate(p.client.port, 8);
+    assert_int_equal(sim_next_event(p.fabric), 35 * US);
+    pair_fini(&p);
+}
+
 static void one_work_request_scatters_to_several_places(void **state)
 {
     (void)state;
@@ -243,6 +262,7 @@ int main(void)
         cmocka_unit_test(a_write_goes_the_other_way),
         cmocka_unit_test(reads_share_the_line_and_no_more_than_reads_out_are_on_it),
         cmocka_unit_test(the_slower_port_sets_the_pace),
+        cmocka_unit_test(a_line_that_slows_down_makes_what_is_on_it_later),
         cmocka_unit_test(one_work_request_scatters_to_several_places),
         cmocka_unit_test(jitter_reorders_across_qps_and_never_within_one),
         cmocka_unit_test(only_signaled_work_completes_and_frees_the_slots_before_it),
