@@ -25,18 +25,27 @@ extern "C" {
 
 enum penstock_transport { PENSTOCK_TRANSPORT_AUTO = 0, PENSTOCK_TRANSPORT_RDMA = 1, PENSTOCK_TRANSPORT_TCP = 2 };
 
-/* How a session connects. Timeouts are nanoseconds without a byte of progress; 0 is the default of section 2. */
+/* How a session connects. Timeouts are nanoseconds without a byte of progress; 0 is the default of section 2.
+ *
+ * AUTO takes RDMA where both ends have it, else TCP, and penstock_session_transport_why says why; RDMA never falls
+ * back. AUTO, and rails left NULL, are what PENSTOCK_TRANSPORT ("auto", "rdma", "tcp") and PENSTOCK_RAILS say, where
+ * the environment has them. */
 struct penstock_options {
     size_t size;
-    int transport;               /* enum penstock_transport; RDMA is refused as unsupported by this version */
+    int transport;               /* enum penstock_transport */
     int64_t connect_timeout_ns;  /* 0: 30 s */
     int64_t manifest_timeout_ns; /* 0: 300 s: a peer may have to stage the model first */
     int64_t reply_timeout_ns;    /* 0: 30 s */
+    const char *rails; /* "DEVICE[:GID][@PEER_RAIL]" with commas between them, "auto", "auto:N" or "none"; NULL: every
+                          active port. GID is an index or an address; read by the call, and not kept */
+    int64_t rail_deadline_ns; /* of a rail that has work and completes none; 0: 5 s */
+    int64_t rails_timeout_ns; /* 0: 1800 s: a peer may have to register the model first */
 };
 
 enum penstock_memory_kind { PENSTOCK_HOST = 0, PENSTOCK_DEVICE = 1 };
 
-/* Where bytes land. DEVICE memory is refused as unsupported by this version. */
+/* Where bytes land. DEVICE memory is reached by RDMA only, and never touched by the library: over TCP, and for files
+ * that are not shards, a read into it is EUNSUPPORTED. The address of DEVICE memory is not looked at. */
 struct penstock_memory {
     size_t size;
     void *address; /* HOST: the first byte */
@@ -135,8 +144,10 @@ PENSTOCK_API struct penstock_catalogue *penstock_session_catalogue(struct pensto
  */
 PENSTOCK_API void penstock_session_free(struct penstock_session *session);
 
-/* Makes memory known, once, not per read. It must live until it is unregistered or the session freed.
- * EUNSUPPORTED: DEVICE memory. */
+/* Makes memory known, once, not per read: one large piece rather than many. It must live until it is unregistered or
+ * the session freed; so must dmabuf_fd. Over RDMA the first read into it registers it with the devices, which takes
+ * time and pins its pages. HOST memory that cannot be registered is filled through a buffer, and
+ * penstock_session_bounce_why says why. */
 PENSTOCK_API PENSTOCK_CHECKED int penstock_register(struct penstock_session *session,
                                                     const struct penstock_memory *memory, uint32_t *region,
                                                     struct penstock_error *error);
@@ -151,7 +162,7 @@ struct penstock_read {
     uint32_t region;
     int64_t timeout_ns; /* without a byte of progress while it is the first of those sent; 0: the session's
                            reply_timeout_ns. Over TCP replies come in order: the connection, and all that waits for
-                           it, dies with ETIMEOUT */
+                           it, dies with ETIMEOUT. Over RDMA it shortens rail_deadline_ns */
     void *user;         /* comes back with the completion */
 };
 
@@ -213,6 +224,41 @@ PENSTOCK_API PENSTOCK_CHECKED int penstock_wait(struct penstock_session *session
 /* submit and wait in one. */
 PENSTOCK_API PENSTOCK_CHECKED int penstock_read_wait(struct penstock_session *session, const struct penstock_read *read,
                                                      struct penstock_error *error);
+
+/* ---- what a session runs on: sections 1.3 and 2.7 ---- */
+
+/* RDMA or TCP; AUTO: not decided yet. */
+PENSTOCK_API enum penstock_transport penstock_session_transport(const struct penstock_session *session);
+/* Why it is TCP where AUTO was asked for; NULL: it is not, or nothing else was asked for. Lives as long as the session.
+ */
+PENSTOCK_API const char *penstock_session_transport_why(const struct penstock_session *session);
+/* Why HOST memory was not registered with a device, so that its bytes are copied; NULL: all was. Until the next call
+ * that submits. */
+PENSTOCK_API const char *penstock_session_bounce_why(const struct penstock_session *session);
+
+/* A rail of a session over RDMA. Strings live until the next poll or wait. A session goes on while one of its rails is
+ * up; one that has failed is built anew when a read is submitted, at growing intervals where it fails again. */
+struct penstock_rail_info {
+    size_t size;
+    const char *device;  /* "mlx5_0" */
+    const char *gid;     /* "::ffff:10.0.0.2" */
+    const char *why;     /* why this port and GID were chosen */
+    const char *failure; /* how it failed last; NULL: it never did */
+    uint32_t port, gid_index;
+    uint32_t peer_rail; /* the peer's rail at its other end, by the peer's index */
+    uint32_t mtu_bytes; /* of the path, and */
+    uint32_t reads;     /* the READs outstanding at most: as agreed with the peer */
+    int up;             /* 1: it takes work */
+    double gbps;        /* of the port; 0: not known */
+    uint64_t bytes;     /* moved, in all */
+    uint64_t failures;
+};
+
+/* How many there are, those that failed included; 0 over TCP. */
+PENSTOCK_API size_t penstock_session_rails(const struct penstock_session *session);
+/* EINVAL: no such rail, or size is not set. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_session_rail(const struct penstock_session *session, size_t index,
+                                                        struct penstock_rail_info *info);
 
 /* ---- what a peer has: section 2.5 ---- */
 

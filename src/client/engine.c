@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "client/session.h"
+#include "client/verbs.h"
 
 int client_engine_watch(struct penstock_session *s, uint32_t events, struct penstock_error *error)
 {
@@ -67,6 +67,10 @@ int client_engine_flush(struct penstock_session *s, struct penstock_error *error
 
 void client_engine_die(struct penstock_session *s, const struct penstock_error *error)
 {
+    if (s->verbs && !s->verbs_lent)
+        client_verbs_stop(s);
+    client_shake_free(s->shake);
+    s->shake = NULL;
     client_engine_close_stream(s);
     s->error = *error;
     s->step = CLIENT_DEAD;
@@ -80,13 +84,16 @@ void client_engine_die(struct penstock_session *s, const struct penstock_error *
 
 void client_engine_fail(struct penstock_session *s, struct penstock_error *error)
 {
-    base_error_in(error, "weight peer %.100s", s->peer);
+    if (strncmp(error->message, "weight peer ", 12) != 0) /* the rail handshake names it itself */
+        base_error_in(error, "weight peer %.100s", s->peer);
     client_engine_die(s, error);
 }
 
 /* 0: go on; -EAGAIN: nothing more can be done now. */
 static int step(struct penstock_session *s, struct penstock_error *error)
 {
+    if (s->step == CLIENT_RAILS)
+        return s->verbs_lent ? -EAGAIN : client_verbs_step(s, error);
     if (s->step != CLIENT_READY) {
         int code = client_hello_step(s, error);
         return code == 0 || code == -EAGAIN ? code : client_hello_failed(s, error);
@@ -124,7 +131,8 @@ void client_engine_run(struct penstock_session *s)
         int code = step(s, &error);
         if (code == -EAGAIN) {
             const char *waiting_for;
-            int64_t deadline = deadline_ns(s, &waiting_for);
+            int64_t deadline =
+                s->step == CLIENT_RAILS || s->step == CLIENT_PAIRING ? BASE_NEVER : deadline_ns(s, &waiting_for);
             int64_t now = deadline == BASE_NEVER || s->more ? 0 : base_now_ns();
             if (now < deadline)
                 return;
@@ -137,16 +145,17 @@ void client_engine_run(struct penstock_session *s)
     }
 }
 
-int64_t client_engine_timeout_ns(const struct penstock_session *s)
+int64_t client_engine_timeout_ns(const struct penstock_session *s, bool done)
 {
-    if (s->more || !base_list_empty(&s->done))
+    if (s->more || (done && !base_list_empty(&s->done)))
         return 0;
-    if (s->step == CLIENT_DEAD)
+    if (s->step == CLIENT_DEAD || (s->step == CLIENT_RAILS && s->verbs_lent))
         return -1;
     if (s->step == CLIENT_READY && client_flight_may_fill(s))
         return 0; /* submitted since the last poll */
     const char *waiting_for;
-    int64_t deadline = deadline_ns(s, &waiting_for);
+    bool verbs = s->step == CLIENT_RAILS || s->step == CLIENT_PAIRING;
+    int64_t deadline = verbs ? client_verbs_deadline_ns(s) : deadline_ns(s, &waiting_for);
     if (deadline == BASE_NEVER)
         return -1;
     int64_t now = base_now_ns();

@@ -329,6 +329,15 @@ static int account(struct penstock_session *s, const struct landing *l, size_t n
     return replay(s, s->ahead, left, error);
 }
 
+static int closed(const struct penstock_session *s, struct penstock_error *error)
+{
+    if (s->heard)
+        return base_error_set(error, PENSTOCK_ECLOSED, "closed the connection: it ended, or a file changed under it");
+    return base_error_set(error, PENSTOCK_ECLOSED,
+                          "closed the connection after the mode byte for TCP; does it speak only verbs?%s%.200s%s",
+                          s->why_tcp ? " (no RDMA here: " : "", s->why_tcp ? s->why_tcp : "", s->why_tcp ? ")" : "");
+}
+
 int client_flight_receive(struct penstock_session *s, struct penstock_error *error)
 {
     struct landing l;
@@ -338,10 +347,7 @@ int client_flight_receive(struct penstock_session *s, struct penstock_error *err
         if (n == -EAGAIN)
             return -EAGAIN;
         if (n == 0 || n == -ECONNRESET || n == -EPIPE)
-            return base_error_set(error, PENSTOCK_ECLOSED, "%s",
-                                  s->heard ? "closed the connection: it ended, or a file changed under it"
-                                           : "closed the connection after the mode byte for TCP; does it speak only "
-                                             "verbs?");
+            return closed(s, error);
         if (n < 0)
             return client_engine_broken((int)-n, "receive", error);
         moved += (size_t)n;

@@ -6,18 +6,20 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include <xxhash.h>
+
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/catalogue.h"
 #include "client/models.h"
-#include "client/session.h"
+#include "client/verbs.h"
 
 #define BODY_FIRST_BYTES ((size_t)64 << 10)
 /* Words for a refusal are worth no long wait. */
 #define WORDS_TIMEOUT_NS (5 * BASE_SECOND_NS)
 
-static void enter(struct penstock_session *s, enum client_step step)
+void client_hello_enter(struct penstock_session *s, enum client_step step)
 {
     s->step = step;
     s->progress_ns = base_now_ns();
@@ -36,7 +38,7 @@ int client_hello_dial(struct penstock_session *s, struct penstock_error *error)
         }
         net_stream_plain(&s->stream, fd);
         s->has_stream = true;
-        enter(s, CLIENT_DIALLING);
+        client_hello_enter(s, CLIENT_DIALLING);
         return client_engine_watch(s, EPOLLOUT, error);
     }
     if (error)
@@ -88,7 +90,7 @@ int client_hello_ask(struct penstock_session *s, struct penstock_error *error)
     s->out_at = 0;
     s->out_end = n;
     s->head_bytes = 0;
-    enter(s, CLIENT_ASKING);
+    client_hello_enter(s, CLIENT_ASKING);
     return client_engine_flush(s, error);
 }
 
@@ -143,7 +145,7 @@ static int read_head(struct penstock_session *s, struct penstock_error *error)
     case PENSTOCK_DECODE_OK:
         s->body_len = len;
         s->body_got = 0;
-        enter(s, CLIENT_BODY);
+        client_hello_enter(s, CLIENT_BODY);
         return 0;
     case PENSTOCK_DECODE_MORE:
         return 0;
@@ -179,14 +181,27 @@ static void forget_body(struct penstock_session *s)
     s->body_cap = 0;
 }
 
-static int to_ready(struct penstock_session *s, struct penstock_error *error)
+int client_hello_to_tcp(struct penstock_session *s, struct penstock_error *error)
 {
     s->out[0] = PENSTOCK_MODE_TCP;
     s->out_at = 0;
     s->out_end = 1;
-    enter(s, CLIENT_READY);
+    client_hello_enter(s, CLIENT_READY);
     client_op_end(s, client_op_find(s, s->open_id), 0, NULL);
     return client_engine_flush(s, error);
+}
+
+/* A peer that gives no version may have another model by now: whoever comes again compares the whole manifest. */
+static int take_manifest(struct penstock_session *s, struct penstock_error *error)
+{
+    XXH128_hash_t hash = XXH3_128bits(s->body, s->body_len);
+    if (s->catalogue)
+        return hash.low64 == s->manifest_hash[0] && hash.high64 == s->manifest_hash[1]
+                   ? 0
+                   : base_error_set(error, PENSTOCK_ESTALE, "has another manifest of model '%.100s' by now", s->model);
+    s->manifest_hash[0] = hash.low64;
+    s->manifest_hash[1] = hash.high64;
+    return client_catalogue_read((const char *)s->body, s->body_len, s->body_cap, &s->catalogue, error);
 }
 
 /* What the list says about a model that was refused; always an error. */
@@ -217,6 +232,11 @@ static int find_words(struct penstock_session *s, struct penstock_error *error)
     return error->code;
 }
 
+static int begin(struct penstock_session *s, struct penstock_error *error)
+{
+    return s->verbs ? client_verbs_begin(s, error) : client_hello_to_tcp(s, error);
+}
+
 static int body_complete(struct penstock_session *s, struct penstock_error *error)
 {
     const char *json = (const char *)s->body;
@@ -224,8 +244,8 @@ static int body_complete(struct penstock_session *s, struct penstock_error *erro
     memset(s->body + s->body_len, 0, MODEL_JSON_PADDING);
     switch (s->purpose) {
     case CLIENT_FOR_MANIFEST:
-        code = client_catalogue_read(json, s->body_len, s->body_cap, &s->catalogue, error);
-        code = code ? code : to_ready(s, error);
+        code = take_manifest(s, error);
+        code = code ? code : begin(s, error);
         break;
     case CLIENT_FOR_JOIN:
         code = client_join_read(json, s->body_len, penstock_catalogue_version(s->catalogue), error);
@@ -233,7 +253,7 @@ static int body_complete(struct penstock_session *s, struct penstock_error *erro
         if (code)
             base_error_in(error, "join '%.100s'", s->model);
         else
-            code = to_ready(s, error);
+            code = begin(s, error);
         break;
     case CLIENT_FOR_MODELS:
         code = client_models_read(json, s->body_len, &s->models, error);
@@ -275,6 +295,11 @@ int client_hello_step(struct penstock_session *s, struct penstock_error *error)
         return code ? code : read_head(s, error);
     case CLIENT_BODY:
         return read_body(s, error);
+    case CLIENT_PAIRING:
+        return client_verbs_pair(s, error);
+    case CLIENT_SHAKING:
+        return client_verbs_shake(s, error);
+    case CLIENT_RAILS: /* verbs.c has the rest; or they are there to be taken */
     case CLIENT_READY:
     case CLIENT_DEAD:
         break;
@@ -291,6 +316,9 @@ int64_t client_hello_timeout(const struct penstock_session *s, const char **wait
         timeout = s->connect_timeout_ns;
     } else if (s->step == CLIENT_ASKING) {
         timeout = s->manifest_timeout_ns;
+    } else if (s->step == CLIENT_SHAKING) {
+        *waiting_for = "rails";
+        timeout = net_handshake_is_patient(s->shake->handshake) ? s->rails_timeout_ns : s->reply_timeout_ns;
     }
     return timeout < limit ? timeout : limit;
 }
@@ -307,20 +335,27 @@ static int without_words(const struct penstock_session *s, struct penstock_error
     return error->code;
 }
 
-/* One more connection, to ask for what the peer has. The words so far are in s->error. */
-static int ask_for_words(struct penstock_session *s, struct penstock_error *error)
+int client_hello_redial(struct penstock_session *s, enum client_purpose purpose, struct penstock_error *error)
 {
     if (s->addresses.n == 0)
-        return error->code;
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED, "there is no second connection on a stream that was given");
     struct net_address *last = &s->addresses.at[s->address];
     s->addresses.at[0] = *last;
     s->addresses.n = 1;
     s->address = 0;
-    s->error = *error;
-    s->purpose = CLIENT_FOR_WORDS;
+    s->purpose = purpose;
     client_engine_close_stream(s);
     forget_body(s);
-    if (client_hello_dial(s, error) == 0)
+    return client_hello_dial(s, error);
+}
+
+/* One more connection, to ask for what the peer has. The words so far are in s->error. */
+static int ask_for_words(struct penstock_session *s, struct penstock_error *error)
+{
+    if (s->addresses.n == 0 || s->verbs_lent)
+        return error->code;
+    s->error = *error;
+    if (client_hello_redial(s, CLIENT_FOR_WORDS, error) == 0)
         return 0;
     return without_words(s, error);
 }
@@ -342,6 +377,8 @@ int client_hello_failed(struct penstock_session *s, struct penstock_error *error
             return without_words(s, error);
         return error->code;
     }
+    if (s->step == CLIENT_SHAKING)
+        return client_verbs_shake_failed(s, error);
     if (s->step == CLIENT_DIALLING)
         return next_address(s, error);
     if (s->join_refused)

@@ -137,6 +137,11 @@ void client_models_list(const struct penstock_models *models, char *out, size_t 
     }
 }
 
+int client_models_rails(const struct penstock_models *models, struct rail_listing *out, struct penstock_error *error)
+{
+    return rail_listing_read(&models->doc.root, out, error);
+}
+
 size_t penstock_models_count(const struct penstock_models *models)
 {
     return models ? models->list.n : 0;

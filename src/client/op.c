@@ -68,6 +68,7 @@ static void forget_plan(struct client_op *op)
 {
     if (op->kind == CLIENT_OP_READ)
         client_plan_fini(&op->plan);
+    client_split_fini(&op->split);
 }
 
 static void op_free(struct penstock_session *s, struct client_op *op)
@@ -81,6 +82,14 @@ static void op_free(struct penstock_session *s, struct client_op *op)
     forget_plan(op);
     free(op->error);
     free(op);
+}
+
+void client_op_queue(struct penstock_session *s, struct client_op *op)
+{
+    if (op->plan.n_requests == 0)
+        client_op_end(s, op, 0, NULL); /* nothing to read */
+    else if (!s->sending)
+        s->sending = op;
 }
 
 struct client_op *client_op_next(struct penstock_session *s, const struct client_op *op)
@@ -101,8 +110,12 @@ void client_op_end(struct penstock_session *s, struct client_op *op, int code, c
     forget_plan(op);
     op->code = code;
     op->done = true;
-    if (words && (op->error = malloc(sizeof *op->error))) /* without memory there are no words, only the code */
-        *op->error = *words;
+    if (words && words != op->error) {
+        if (!op->error)
+            op->error = malloc(sizeof *op->error);
+        if (op->error) /* without memory there are no words, only the code */
+            *op->error = *words;
+    }
     base_list_remove(&op->node);
     base_list_append(&s->done, &op->node);
 }

@@ -119,29 +119,41 @@ static bool allocate(struct client_plan *plan)
     return true;
 }
 
+/* Checks all, and puts them in order: *ranges is then the caller's, or in *copy, which is to be freed. */
+static int take(const struct penstock_catalogue *catalogue, const struct penstock_range **ranges, size_t n,
+                uint64_t region_bytes, uint64_t *len_bytes, struct penstock_range **copy, struct penstock_error *error)
+{
+    const struct penstock_range *r = *ranges;
+    bool sorted = true;
+    *copy = NULL;
+    *len_bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        int code = check(catalogue, &r[i], i, region_bytes, error);
+        if (code)
+            return code;
+        if (!base_add_u64(*len_bytes, r[i].len_bytes, len_bytes))
+            return base_error_set(error, PENSTOCK_EINVAL, "range %zu: the sum of all ranges does not fit", i);
+        sorted = sorted && (i == 0 || compare(&r[i - 1], &r[i]) <= 0);
+    }
+    if (sorted)
+        return 0;
+    size_t half, both;
+    *copy = base_mul_size(n, sizeof **copy, &half) && base_mul_size(half, 2, &both) ? malloc(both) : NULL;
+    if (!*copy)
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory to sort %zu ranges", n);
+    memcpy(*copy, r, half);
+    *ranges = sort(*copy, *copy + n, n);
+    return 0;
+}
+
 int client_plan_make(const struct penstock_catalogue *catalogue, const struct penstock_range *ranges, size_t n,
                      uint8_t *region, uint64_t region_bytes, struct client_plan *plan, struct penstock_error *error)
 {
+    struct penstock_range *copy;
     *plan = (struct client_plan){ 0 };
-    bool sorted = true;
-    for (size_t i = 0; i < n; i++) {
-        int code = check(catalogue, &ranges[i], i, region_bytes, error);
-        if (code)
-            return code;
-        if (!base_add_u64(plan->len_bytes, ranges[i].len_bytes, &plan->len_bytes))
-            return base_error_set(error, PENSTOCK_EINVAL, "range %zu: the sum of all ranges does not fit", i);
-        sorted = sorted && (i == 0 || compare(&ranges[i - 1], &ranges[i]) <= 0);
-    }
-
-    struct penstock_range *copy = NULL;
-    if (!sorted) {
-        size_t half, both;
-        copy = base_mul_size(n, sizeof *copy, &half) && base_mul_size(half, 2, &both) ? malloc(both) : NULL;
-        if (!copy)
-            return base_error_set(error, PENSTOCK_ENOMEM, "no memory to sort %zu ranges", n);
-        memcpy(copy, ranges, half);
-        ranges = sort(copy, copy + n, n);
-    }
+    int code = take(catalogue, &ranges, n, region_bytes, &plan->len_bytes, &copy, error);
+    if (code)
+        return code;
     lay_out(ranges, n, region, plan);
     bool ok = allocate(plan);
     if (ok)
@@ -154,4 +166,56 @@ void client_plan_fini(struct client_plan *plan)
 {
     free(plan->requests); /* and the pieces */
     *plan = (struct client_plan){ 0 };
+}
+
+/* ---- for rails ---- */
+
+int client_split_make(const struct penstock_catalogue *catalogue, const struct penstock_range *ranges, size_t n,
+                      uint64_t region_bytes, struct client_split *split, struct penstock_error *error)
+{
+    struct penstock_range *copy;
+    uint64_t len_bytes;
+    *split = (struct client_split){ 0 };
+    int code = take(catalogue, &ranges, n, region_bytes, &len_bytes, &copy, error);
+    if (code)
+        return code;
+    size_t shards = penstock_catalogue_shards(catalogue), on_rails = 0, files_bytes = 0, rails_bytes = 0;
+    while (on_rails < n && ranges[on_rails].file < shards)
+        on_rails++;
+    split->n_files = n - on_rails;
+    bool fits = base_mul_size(on_rails, sizeof *split->rails, &rails_bytes) &&
+                base_mul_size(split->n_files, sizeof *split->files, &files_bytes);
+    if (fits && on_rails > 0)
+        split->rails = malloc(rails_bytes);
+    if (fits && split->n_files > 0)
+        split->files = malloc(files_bytes);
+    if ((on_rails > 0 && !split->rails) || (split->n_files > 0 && !split->files)) {
+        client_split_fini(split);
+        free(copy);
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the requests of %zu ranges", n);
+    }
+    if (split->files)
+        memcpy(split->files, ranges + on_rails, files_bytes);
+    for (const struct penstock_range *r = ranges; r != ranges + on_rails; r++) {
+        struct rail_range *last = split->n_rails ? &split->rails[split->n_rails - 1] : NULL;
+        if (r->len_bytes == 0)
+            continue;
+        if (last && last->region == r->file && last->remote_offset + last->len_bytes == r->offset_bytes &&
+            last->local_offset + last->len_bytes == r->dst_bytes)
+            last->len_bytes += r->len_bytes;
+        else
+            split->rails[split->n_rails++] = (struct rail_range){ .remote_offset = r->offset_bytes,
+                                                                  .local_offset = r->dst_bytes,
+                                                                  .len_bytes = r->len_bytes,
+                                                                  .region = r->file };
+    }
+    free(copy);
+    return 0;
+}
+
+void client_split_fini(struct client_split *split)
+{
+    free(split->rails);
+    free(split->files);
+    *split = (struct client_split){ 0 };
 }

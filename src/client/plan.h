@@ -1,4 +1,5 @@
-/* From the ranges of a read to requests on the wire and the pieces of memory that their bytes land in. */
+/* From the ranges of a read to requests on the wire and the pieces of memory that their bytes land in; or to what rails
+ * move. */
 #ifndef PENSTOCK_CLIENT_PLAN_H
 #define PENSTOCK_CLIENT_PLAN_H
 
@@ -7,6 +8,8 @@
 #include <sys/uio.h>
 
 #include <penstock/penstock.h>
+
+#include "rail/engine.h"
 
 /* Protocol 2.1 allows 64 MiB; what is asked for in smaller parts can be cancelled sooner. */
 #define CLIENT_REQUEST_BYTES_MAX (UINT64_C(8) << 20)
@@ -34,5 +37,19 @@ PENSTOCK_CHECKED int client_plan_make(const struct penstock_catalogue *catalogue
                                       size_t n, uint8_t *region, uint64_t region_bytes, struct client_plan *plan,
                                       struct penstock_error *error);
 void client_plan_fini(struct client_plan *plan);
+
+/* The same for a session over RDMA: what lies in shards, in order and joined where it touches in file and memory; and
+ * the rest, for TCP. */
+struct client_split {
+    struct rail_range *rails;
+    size_t n_rails;
+    struct penstock_range *files;
+    size_t n_files;
+};
+
+PENSTOCK_CHECKED int client_split_make(const struct penstock_catalogue *catalogue, const struct penstock_range *ranges,
+                                       size_t n, uint64_t region_bytes, struct client_split *split,
+                                       struct penstock_error *error);
+void client_split_fini(struct client_split *split);
 
 #endif

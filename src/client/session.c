@@ -10,12 +10,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/catalogue.h"
-#include "client/session.h"
+#include "client/verbs.h"
 #include "model/digest.h"
 
 #define CONNECT_TIMEOUT_NS (30 * BASE_SECOND_NS)
 #define MANIFEST_TIMEOUT_NS (300 * BASE_SECOND_NS)
 #define REPLY_TIMEOUT_NS (30 * BASE_SECOND_NS)
+#define RAILS_TIMEOUT_NS (1800 * BASE_SECOND_NS)
 
 /* No struct grows so long: a size above it was never set. */
 #define SIZED_BYTES_MAX 4096u
@@ -52,23 +53,70 @@ static int64_t or_default(int64_t timeout_ns, int64_t otherwise)
     return timeout_ns ? timeout_ns : otherwise;
 }
 
-static int take_options(struct penstock_session *s, const struct penstock_options *options,
-                        struct penstock_error *error)
+/* NULL: not in the environment, or empty. */
+static const char *environment(const char *name)
+{
+    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): who calls setenv beside other threads has lost
+    return value && *value ? value : NULL;
+}
+
+static int take_transport(int asked, enum penstock_transport *out, struct penstock_error *error)
+{
+    static const char *const names[] = { "auto", "rdma", "tcp" }; /* in the order of the enumeration */
+    if (asked < PENSTOCK_TRANSPORT_AUTO || asked > PENSTOCK_TRANSPORT_TCP)
+        return base_error_set(error, PENSTOCK_EINVAL, "options: unknown transport %d", asked);
+    *out = (enum penstock_transport)asked;
+    const char *said = asked == PENSTOCK_TRANSPORT_AUTO ? environment("PENSTOCK_TRANSPORT") : NULL;
+    if (!said)
+        return 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(said, names[i]) == 0) {
+            *out = (enum penstock_transport)i;
+            return 0;
+        }
+    return base_error_set(error, PENSTOCK_EINVAL, "PENSTOCK_TRANSPORT: '%.100s' is none of auto, rdma, tcp", said);
+}
+
+/* Opens what RDMA needs, where it may be wanted. */
+static int take_rails(struct penstock_session *s, struct verbs_world *world, const struct penstock_options *o,
+                      struct penstock_error *error)
+{
+    struct penstock_error why = { 0 };
+    int code = take_transport(o->transport, &s->transport, error);
+    if (code || s->transport == PENSTOCK_TRANSPORT_TCP)
+        return code;
+    const char *rails = o->rails ? o->rails : environment("PENSTOCK_RAILS");
+    code = client_verbs_open(world, rails, &s->verbs, &why);
+    if (code == 0) {
+        s->verbs->rail_deadline_ns = or_default(o->rail_deadline_ns, RAIL_DEADLINE_NS);
+        return 0;
+    }
+    if (s->transport == PENSTOCK_TRANSPORT_AUTO && code != PENSTOCK_EINVAL) {
+        s->why_tcp = strdup(why.message);
+        return 0;
+    }
+    if (code == PENSTOCK_EINVAL && rails != o->rails)
+        base_error_in(&why, "PENSTOCK_RAILS");
+    if (error)
+        *error = why;
+    return code;
+}
+
+static int take_options(struct penstock_session *s, struct verbs_world *world, const struct penstock_options *options,
+                        enum client_purpose purpose, struct penstock_error *error)
 {
     struct penstock_options o = { 0 };
     int code = options ? take_sized(&o, options, "options", error) : 0;
     if (code)
         return code;
-    if (o.transport == PENSTOCK_TRANSPORT_RDMA)
-        return base_error_set(error, PENSTOCK_EUNSUPPORTED, "this version has no RDMA transport: ask for TCP or AUTO");
-    if (o.transport != PENSTOCK_TRANSPORT_AUTO && o.transport != PENSTOCK_TRANSPORT_TCP)
-        return base_error_set(error, PENSTOCK_EINVAL, "options: unknown transport %d", o.transport);
-    if (o.connect_timeout_ns < 0 || o.manifest_timeout_ns < 0 || o.reply_timeout_ns < 0)
+    if (o.connect_timeout_ns < 0 || o.manifest_timeout_ns < 0 || o.reply_timeout_ns < 0 || o.rail_deadline_ns < 0 ||
+        o.rails_timeout_ns < 0)
         return base_error_set(error, PENSTOCK_EINVAL, "options: a timeout is negative");
     s->connect_timeout_ns = or_default(o.connect_timeout_ns, CONNECT_TIMEOUT_NS);
     s->manifest_timeout_ns = or_default(o.manifest_timeout_ns, MANIFEST_TIMEOUT_NS);
     s->reply_timeout_ns = or_default(o.reply_timeout_ns, REPLY_TIMEOUT_NS);
-    return 0;
+    s->rails_timeout_ns = or_default(o.rails_timeout_ns, RAILS_TIMEOUT_NS);
+    return purpose == CLIENT_FOR_MODELS ? 0 : take_rails(s, world, &o, error);
 }
 
 static int take_model(const char *model, const struct penstock_catalogue *catalogue, struct penstock_error *error)
@@ -108,9 +156,9 @@ static struct penstock_session *allocate(const char *peer, const char *model)
 }
 
 /* Everything but the first step. */
-static int prepare(const char *peer, const struct penstock_options *options, enum client_purpose purpose,
-                   const char *model, struct penstock_catalogue *catalogue, struct penstock_session **session,
-                   penstock_op *op, struct penstock_error *error)
+static int prepare(struct verbs_world *world, const char *peer, const struct penstock_options *options,
+                   enum client_purpose purpose, const char *model, struct penstock_catalogue *catalogue,
+                   struct penstock_session **session, penstock_op *op, struct penstock_error *error)
 {
     int code = purpose == CLIENT_FOR_MODELS ? 0 : take_model(model, catalogue, error);
     if (code)
@@ -121,7 +169,7 @@ static int prepare(const char *peer, const struct penstock_options *options, enu
         return PENSTOCK_ENOMEM;
     }
     struct client_op *open = NULL;
-    code = take_options(s, options, error);
+    code = take_options(s, world, options, purpose, error);
     if (code == 0 && (s->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
         code = base_error_sys(error, errno, "epoll_create");
     else if (code == 0 && !(open = client_op_new(s, CLIENT_OP_OPEN, s->manifest_timeout_ns, NULL)))
@@ -140,15 +188,15 @@ static int prepare(const char *peer, const struct penstock_options *options, enu
     return 0;
 }
 
-int client_session_new(const char *peer, const struct penstock_options *options, enum client_purpose purpose,
-                       const char *model, struct penstock_catalogue *catalogue, struct penstock_session **session,
-                       penstock_op *op, struct penstock_error *error)
+int client_session_in_world(struct verbs_world *world, const char *peer, const struct penstock_options *options,
+                            enum client_purpose purpose, const char *model, struct penstock_catalogue *catalogue,
+                            struct penstock_session **session, penstock_op *op, struct penstock_error *error)
 {
     struct penstock_session *s;
     struct penstock_error words = { 0 };
     if (!peer || !session || !op)
         return missing("peer, session and op", error);
-    int code = prepare(peer, options, purpose, model, catalogue, &s, op, &words);
+    int code = prepare(world, peer, options, purpose, model, catalogue, &s, op, &words);
     if (code == 0) {
         code = net_resolve(peer, PENSTOCK_PORT_WEIGHTS, 0, &s->addresses, &words);
         code = code ? code : client_hello_dial(s, &words);
@@ -164,12 +212,56 @@ int client_session_new(const char *peer, const struct penstock_options *options,
     return code;
 }
 
+int client_session_new(const char *peer, const struct penstock_options *options, enum client_purpose purpose,
+                       const char *model, struct penstock_catalogue *catalogue, struct penstock_session **session,
+                       penstock_op *op, struct penstock_error *error)
+{
+    return client_session_in_world(NULL, peer, options, purpose, model, catalogue, session, op, error);
+}
+
+int client_session_beside(struct penstock_session *s, enum client_purpose purpose, bool for_rails,
+                          struct penstock_session **session, struct penstock_error *error)
+{
+    const struct penstock_options options = { .size = sizeof options,
+                                              .transport = PENSTOCK_TRANSPORT_TCP,
+                                              .connect_timeout_ns = s->connect_timeout_ns,
+                                              .manifest_timeout_ns = s->manifest_timeout_ns,
+                                              .reply_timeout_ns = s->reply_timeout_ns,
+                                              .rails_timeout_ns = s->rails_timeout_ns };
+    struct penstock_session *b;
+    penstock_op op;
+    if (s->addresses.n == 0)
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED, "there is no second connection on a stream that was given");
+    int code = prepare(NULL, s->peer, &options, purpose, s->model, NULL, &b, &op, error);
+    if (code)
+        return code;
+    if (purpose != CLIENT_FOR_MODELS) {
+        b->catalogue = penstock_session_catalogue(s);
+        memcpy(b->manifest_hash, s->manifest_hash, sizeof b->manifest_hash);
+    }
+    if (for_rails) {
+        b->verbs = s->verbs;
+        b->verbs_lent = true;
+    }
+    b->addresses.at[0] = s->addresses.at[s->address];
+    b->addresses.n = 1;
+    struct epoll_event event = { .events = EPOLLIN };
+    if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, b->epoll, &event) != 0)
+        code = base_error_sys(error, errno, "epoll_ctl");
+    code = code ? code : client_hello_dial(b, error);
+    if (code)
+        penstock_session_free(b);
+    else
+        *session = b;
+    return code;
+}
+
 int client_session_on_stream(struct net_stream *stream, const struct penstock_options *options,
                              enum client_purpose purpose, const char *model, struct penstock_catalogue *catalogue,
                              struct penstock_session **session, penstock_op *op, struct penstock_error *error)
 {
     struct penstock_session *s;
-    int code = prepare("stream", options, purpose, model, catalogue, &s, op, error);
+    int code = prepare(NULL, "stream", options, purpose, model, catalogue, &s, op, error);
     if (code) {
         stream->ops->close(stream);
         return code;
@@ -216,6 +308,7 @@ void penstock_session_free(struct penstock_session *session)
     struct penstock_session *s = session;
     if (!s)
         return;
+    client_verbs_close(s);
     /* After fork() the parent shares the epoll set: nothing is taken out of it, the fds are closed and no more. */
     if (s->epoll >= 0)
         close(s->epoll);
@@ -225,6 +318,7 @@ void penstock_session_free(struct penstock_session *session)
     penstock_catalogue_unref(s->catalogue);
     penstock_models_free(s->models);
     base_vec_free(&s->regions);
+    free(s->why_tcp);
     free(s->body);
     free(s->scratch);
     free(s->ahead);
@@ -243,6 +337,19 @@ struct penstock_catalogue *penstock_session_catalogue(struct penstock_session *s
 
 /* ---- memory ---- */
 
+static int check_memory(const struct penstock_memory *m, struct penstock_error *error)
+{
+    uint64_t begin = m->where == PENSTOCK_DEVICE ? m->offset_bytes : (uintptr_t)m->address;
+    if (m->where != PENSTOCK_HOST && m->where != PENSTOCK_DEVICE)
+        return base_error_set(error, PENSTOCK_EINVAL, "memory: unknown kind %d", m->where);
+    if (m->where == PENSTOCK_DEVICE && m->dmabuf_fd < 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "memory: DEVICE memory needs its dmabuf_fd, which is %d",
+                              m->dmabuf_fd);
+    if ((m->where == PENSTOCK_HOST && !m->address && m->len_bytes > 0) || m->len_bytes > SIZE_MAX - begin)
+        return base_error_set(error, PENSTOCK_EINVAL, "memory: no %" PRIu64 " bytes can lie there", m->len_bytes);
+    return 0;
+}
+
 int penstock_register(struct penstock_session *session, const struct penstock_memory *memory, uint32_t *region,
                       struct penstock_error *error)
 {
@@ -252,14 +359,16 @@ int penstock_register(struct penstock_session *session, const struct penstock_me
     int code = take_sized(&m, memory, "memory", error);
     if (code)
         return code;
-    if (m.where == PENSTOCK_DEVICE)
-        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
-                              "this version cannot read into DEVICE memory: register HOST memory, and copy");
-    if (m.where != PENSTOCK_HOST)
-        return base_error_set(error, PENSTOCK_EINVAL, "memory: unknown kind %d", m.where);
-    if ((!m.address && m.len_bytes > 0) || m.len_bytes > SIZE_MAX - (uintptr_t)m.address)
-        return base_error_set(error, PENSTOCK_EINVAL, "memory: no %" PRIu64 " bytes can lie there", m.len_bytes);
-    struct client_region r = { .address = m.address, .len_bytes = m.len_bytes, .known = true };
+    code = check_memory(&m, error);
+    if (code)
+        return code;
+    struct client_region r = { .len_bytes = m.len_bytes, .known = true, .device = m.where == PENSTOCK_DEVICE };
+    if (r.device) {
+        r.dmabuf_fd = m.dmabuf_fd;
+        r.offset_bytes = m.offset_bytes;
+    } else {
+        r.address = m.address;
+    }
     size_t i = session->region_free;
     while (i < session->regions.n && session->regions.at[i].known)
         i++;
@@ -282,10 +391,25 @@ int penstock_unregister(struct penstock_session *session, uint32_t region, struc
     if (r->users > 0)
         return base_error_set(error, PENSTOCK_EINVAL, "region %" PRIu32 ": %zu reads into it are not done", region,
                               r->users);
+    client_region_forget(session, r);
     *r = (struct client_region){ 0 };
     if (region < session->region_free)
         session->region_free = region;
     return 0;
+}
+
+/* ---- what it runs on ---- */
+
+enum penstock_transport penstock_session_transport(const struct penstock_session *session)
+{
+    if (!session || (session->verbs && !session->verbs->up))
+        return PENSTOCK_TRANSPORT_AUTO;
+    return session->verbs ? PENSTOCK_TRANSPORT_RDMA : PENSTOCK_TRANSPORT_TCP;
+}
+
+const char *penstock_session_transport_why(const struct penstock_session *session)
+{
+    return session ? session->why_tcp : NULL;
 }
 
 /* ---- operations ---- */
@@ -302,12 +426,38 @@ static int can_submit(const struct penstock_session *s, int64_t timeout_ns, stru
     return 0;
 }
 
-static void queue(struct penstock_session *s, struct client_op *op)
+static void begin(struct penstock_session *s, struct client_op *op)
 {
-    if (op->plan.n_requests == 0)
-        client_op_end(s, op, 0, NULL); /* nothing to read */
-    else if (!s->sending)
-        s->sending = op;
+    if (s->verbs)
+        client_verbs_start(s, op);
+    else
+        client_op_queue(s, op);
+}
+
+/* What a read asks for, in the form that its transport takes. */
+static int plan_read(const struct penstock_session *s, const struct penstock_read *r, struct client_plan *plan,
+                     struct client_split *split, struct penstock_error *error)
+{
+    const struct client_region *region = &s->regions.at[r->region];
+    *plan = (struct client_plan){ 0 };
+    *split = (struct client_split){ 0 };
+    if (s->verbs) {
+        int code = client_split_make(s->catalogue, r->ranges, r->count, region->len_bytes, split, error);
+        if (code == 0 && region->device && split->n_files > 0) {
+            client_split_fini(split);
+            code =
+                base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                               "read: region %" PRIu32 " is DEVICE memory, which only shards can be read into: other "
+                               "files come over TCP",
+                               r->region);
+        }
+        return code;
+    }
+    if (region->device)
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                              "read: region %" PRIu32 " is DEVICE memory, and this session runs over TCP%s%.300s",
+                              r->region, s->why_tcp ? ": " : "", s->why_tcp ? s->why_tcp : "");
+    return client_plan_make(s->catalogue, r->ranges, r->count, region->address, region->len_bytes, plan, error);
 }
 
 int penstock_submit(struct penstock_session *session, const struct penstock_read *read, penstock_op *op,
@@ -329,19 +479,22 @@ int penstock_submit(struct penstock_session *session, const struct penstock_read
         return base_error_set(error, PENSTOCK_EINVAL, "read: no ranges are given");
     struct client_region *region = &s->regions.at[r.region];
     struct client_plan plan;
-    code = client_plan_make(s->catalogue, r.ranges, r.count, region->address, region->len_bytes, &plan, error);
+    struct client_split split;
+    code = plan_read(s, &r, &plan, &split, error);
     if (code)
         return code;
     struct client_op *o = client_op_new(s, CLIENT_OP_READ, or_default(r.timeout_ns, s->reply_timeout_ns), r.user);
     if (!o) {
         client_plan_fini(&plan);
+        client_split_fini(&split);
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");
     }
     o->region = r.region;
     o->plan = plan;
+    o->split = split;
     region->users++;
     *op = o->id;
-    queue(s, o);
+    begin(s, o);
     return 0;
 }
 
@@ -371,7 +524,7 @@ int penstock_submit_digests(struct penstock_session *session, const struct penst
     o->digests[0].iov_base = d.out;
     o->digests_max = d.max;
     *op = o->id;
-    queue(s, o);
+    begin(s, o);
     return 0;
 }
 
@@ -385,6 +538,8 @@ int penstock_cancel(struct penstock_session *session, penstock_op op)
         return PENSTOCK_ENOTFOUND;
     if (o->kind == CLIENT_OP_OPEN)
         client_engine_die(session, &canceled); /* there is nothing else that it could do */
+    else if (session->verbs)
+        client_verbs_cancel(session, o);
     else
         client_op_end(session, o, PENSTOCK_ECANCELED, NULL);
     return 0;
@@ -399,7 +554,7 @@ int penstock_fd(const struct penstock_session *session)
 
 int64_t penstock_timeout_ns(const struct penstock_session *session)
 {
-    return session ? client_engine_timeout_ns(session) : -1;
+    return session ? client_engine_timeout_ns(session, true) : -1;
 }
 
 static int state_of(const struct penstock_session *s)
@@ -438,7 +593,7 @@ const struct penstock_error *penstock_op_error(const struct penstock_session *se
 /* Until there is something to do. */
 static void sleep_until_due(const struct penstock_session *s)
 {
-    int64_t timeout_ns = client_engine_timeout_ns(s);
+    int64_t timeout_ns = client_engine_timeout_ns(s, false);
     if (timeout_ns == 0)
         return;
     struct pollfd p = { .fd = s->epoll, .events = POLLIN };
@@ -457,11 +612,13 @@ int penstock_wait(struct penstock_session *session, penstock_op op, struct penst
     if (!o)
         return base_error_set(error, PENSTOCK_ENOTFOUND, "no operation %" PRIu64 " is under way or to be polled for",
                               op);
+    s->waited_for = true;
     while (!o->done) {
         client_engine_run(s);
         if (!o->done)
             sleep_until_due(s);
     }
+    s->waited_for = false;
     int code = o->code;
     client_op_tell(s, o, completion);
     if (code && error) {

@@ -1,5 +1,6 @@
 /* One session: a non-blocking state machine over one stream. session.c has the public calls, engine.c drives, hello.c
- * takes it from the dial to the first request, flight.c moves requests and replies, op.c keeps the operations.
+ * takes it from the dial to the first request, flight.c moves requests and replies, op.c keeps the operations; verbs.h
+ * is what it has instead of flights where it runs over RDMA.
  *
  * A session belongs to one thread at a time: nothing here is locked. Only catalogues are shared. */
 #ifndef PENSTOCK_CLIENT_SESSION_H
@@ -18,6 +19,7 @@
 #include "client/plan.h"
 #include "net/address.h"
 #include "net/stream.h"
+#include "rail/engine.h"
 
 /* A peer parses this many requests ahead of its replies (protocol 2); more would only wait in the socket. */
 #define CLIENT_FLIGHTS_MAX 256u
@@ -33,8 +35,14 @@ enum client_step {
     CLIENT_ASKING,   /* the model request goes out, and the reply's length is awaited */
     CLIENT_BODY,     /* the reply's body comes in */
     CLIENT_READY,    /* MODE_TCP is sent: requests and replies */
+    CLIENT_PAIRING,  /* a session beside this asks for the peer's rails */
+    CLIENT_SHAKING,  /* MODE_VERBS is sent: the rail handshake */
+    CLIENT_RAILS,    /* over RDMA; of a session that builds rails for another: they are there to be taken */
     CLIENT_DEAD,
 };
+
+struct client_verbs;
+struct client_shake;
 
 /* What the reply to the model request is. */
 enum client_purpose {
@@ -65,6 +73,16 @@ struct client_op {
     struct iovec digests[2];           /* DIGESTS: what is wanted, and the rest, once their number is known */
     struct client_plan plan;           /* READ: its requests; DIGESTS: one */
     struct client_request one_request; /* DIGESTS: the plan's */
+
+    /* Over RDMA (verbs_read.c): part of it on rails, part of it an operation of the session beside. */
+    struct client_split split;
+    struct rail_transfer transfer;
+    bool waiting;       /* for rails to be up */
+    bool on_rails;      /* the transfer is the engine's */
+    penstock_op beside; /* 0: nothing is, or not any more */
+    unsigned parts;     /* not ended */
+    int failed;         /* of the first part that failed; its words are in error */
+    bool doubtful;      /* all rails failed under it: whether the peer is gone is not known yet */
 };
 
 /* A request that was sent and is not answered. */
@@ -79,17 +97,23 @@ struct client_flight {
 enum client_phase { CLIENT_STATUS, CLIENT_COUNT, CLIENT_PAYLOAD };
 
 struct client_region {
-    uint8_t *address; /* NULL with users 0 and !known: free */
+    uint8_t *address; /* NULL with users 0 and !known: free; DEVICE: NULL as well */
     uint64_t len_bytes;
     size_t users; /* reads under way */
     bool known;
+    bool device; /* a dmabuf */
+    int dmabuf_fd;
+    uint64_t offset_bytes;
+    struct rail_memory *memory; /* over RDMA: NULL until it is first read into */
+    bool known_beside;          /* to the session beside, */
+    uint32_t beside;            /* as this region */
 };
 
 struct penstock_session {
     enum client_step step;
     enum client_purpose purpose;
     char *peer, *model;
-    int64_t connect_timeout_ns, manifest_timeout_ns, reply_timeout_ns;
+    int64_t connect_timeout_ns, manifest_timeout_ns, reply_timeout_ns, rails_timeout_ns;
     struct penstock_error error; /* DEAD: of what; FOR_WORDS: of what it will be */
 
     /* connection */
@@ -112,6 +136,15 @@ struct penstock_session {
     struct penstock_catalogue *catalogue;
     struct penstock_models *models; /* FOR_MODELS: the answer */
     bool join_refused;              /* FOR_WORDS: a join was refused, in the words of s->error */
+
+    /* RDMA */
+    enum penstock_transport transport; /* as asked for */
+    struct client_verbs *verbs;        /* NULL: over TCP */
+    bool verbs_lent;                   /* verbs is another session's, for which this one builds rails */
+    struct client_shake *shake;        /* SHAKING; and RAILS where verbs is lent */
+    char *why_tcp;                     /* where AUTO was asked for */
+    uint64_t manifest_hash[2];         /* to be the same again where the peer gives no version */
+    bool waited_for;                   /* by a thread that may spin for a moment */
 
     /* operations */
     struct base_list ops, done, told;
@@ -158,10 +191,12 @@ struct client_op *client_op_next(struct penstock_session *s, const struct client
 struct client_op *client_op_find(const struct penstock_session *s, penstock_op id);
 /* Told; NULL: not, or forgotten. */
 const struct client_op *client_op_find_told(const struct penstock_session *s, penstock_op id);
-/* Completes it: nothing of its memory is touched from now on. words may be NULL. */
+/* Completes it: nothing of its memory is touched from now on. words may be NULL, or be the operation's already. */
 void client_op_end(struct penstock_session *s, struct client_op *op, int code, const struct penstock_error *words);
 /* done -> told. */
 void client_op_tell(struct penstock_session *s, struct client_op *op, struct penstock_completion *completion);
+/* Its requests follow those of the operations before it. */
+void client_op_queue(struct penstock_session *s, struct client_op *op);
 void client_ops_forget_told(struct penstock_session *s);
 void client_ops_free(struct penstock_session *s);
 
@@ -187,6 +222,12 @@ PENSTOCK_CHECKED int client_hello_ask(struct penstock_session *s, struct penstoc
 int client_hello_step(struct penstock_session *s, struct penstock_error *error);
 /* How long a session may be in this step without a byte, and what it waits for. */
 int64_t client_hello_timeout(const struct penstock_session *s, const char **waiting_for);
+void client_hello_enter(struct penstock_session *s, enum client_step step);
+/* Over TCP from here on: the mode byte. */
+PENSTOCK_CHECKED int client_hello_to_tcp(struct penstock_session *s, struct penstock_error *error);
+/* Once more from the dial on, to the address in use. EUNSUPPORTED: the stream was given. */
+PENSTOCK_CHECKED int client_hello_redial(struct penstock_session *s, enum client_purpose purpose,
+                                         struct penstock_error *error);
 /* A step failed with *error. 0: the session goes on (another address, or a connection to find words); else it is to die
  * of *error. */
 PENSTOCK_CHECKED int client_hello_failed(struct penstock_session *s, struct penstock_error *error);
@@ -202,6 +243,15 @@ PENSTOCK_CHECKED int client_session_on_stream(struct net_stream *stream, const s
                                               enum client_purpose purpose, const char *model,
                                               struct penstock_catalogue *catalogue, struct penstock_session **session,
                                               penstock_op *op, struct penstock_error *error);
+/* In a world of its own, where RDMA is simulated. */
+PENSTOCK_CHECKED int client_session_in_world(struct verbs_world *world, const char *peer,
+                                             const struct penstock_options *options, enum client_purpose purpose,
+                                             const char *model, struct penstock_catalogue *catalogue,
+                                             struct penstock_session **session, penstock_op *op,
+                                             struct penstock_error *error);
+/* One more to the peer of s, at the address in use; in the epoll set of s. Over TCP, or to build rails for s. */
+PENSTOCK_CHECKED int client_session_beside(struct penstock_session *s, enum client_purpose purpose, bool for_rails,
+                                           struct penstock_session **session, struct penstock_error *error);
 void client_engine_close_stream(struct penstock_session *s);
 PENSTOCK_CHECKED int client_engine_watch(struct penstock_session *s, uint32_t events, struct penstock_error *error);
 /* What a failed send or receive means: the connection is gone, whatever the errno (ETIMEOUT, ECLOSED, ENOMEM). */
@@ -212,7 +262,8 @@ PENSTOCK_CHECKED int client_engine_flush(struct penstock_session *s, struct pens
 void client_engine_fail(struct penstock_session *s, struct penstock_error *error);
 /* Everything that can be done now. */
 void client_engine_run(struct penstock_session *s);
-int64_t client_engine_timeout_ns(const struct penstock_session *s);
+/* Until when nothing can be done unless fds say so; done: or something is there to be polled for. */
+int64_t client_engine_timeout_ns(const struct penstock_session *s, bool done);
 /* Drops out of flight and completes everything with *error. */
 void client_engine_die(struct penstock_session *s, const struct penstock_error *error);
 

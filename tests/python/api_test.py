@@ -252,13 +252,27 @@ class Api(unittest.TestCase):
         self.assertFalse(LIB.penstock_models_at(models, 1))
         LIB.penstock_models_free(models)
 
-    def test_what_this_version_does_not_do(self):
+    def test_without_rails_it_is_tcp_and_says_why(self):
         with self.assertRaises(OSError) as e:
-            Session(self.peer, transport=1)
+            Session(self.peer, transport=1, rails=b"none")
         self.assertEqual(e.exception.errno, pen.EUNSUPPORTED)
-        with Session(self.peer) as s:
-            device = pen.Memory(where=1, len_bytes=1)
-            self.assertEqual(LIB.penstock_register(s.session, device, c.c_uint32(), s.error), pen.EUNSUPPORTED)
+        with Session(self.peer, rails=b"none") as s:
+            self.assertEqual(LIB.penstock_session_transport(s.session), 2)
+            self.assertIn(b"none", LIB.penstock_session_transport_why(s.session))
+            self.assertIsNone(LIB.penstock_session_bounce_why(s.session))
+            self.assertEqual(LIB.penstock_session_rails(s.session), 0)
+            self.assertEqual(LIB.penstock_session_rail(s.session, 0, pen.RailInfo()), pen.EINVAL)
+            device, region, op = pen.Memory(where=1, len_bytes=1, dmabuf_fd=0), c.c_uint32(), c.c_uint64()
+            self.assertEqual(LIB.penstock_register(s.session, device, region, s.error), 0)
+            read = pen.Read(ranges=c.pointer(pen.Range(8, 1, 0, 0)), count=1, region=region.value)
+            self.assertEqual(LIB.penstock_submit(s.session, read, op, s.error), pen.EUNSUPPORTED)
+            self.assertIn(b"DEVICE", s.error.message)
+
+    def test_rails_that_make_no_sense_are_refused(self):
+        for options in ({"rails": b"rxe0:zz"}, {"rail_deadline_ns": -1}, {"transport": 3}):
+            with self.assertRaises(OSError) as e:
+                Session(self.peer, **options)
+            self.assertEqual(e.exception.errno, pen.EINVAL)
 
     def test_nobody_is_there(self):
         self.peer.die()

@@ -20,7 +20,8 @@ class Sized(c.Structure):
 
 class Options(Sized):
     _fields_ = [("size", c.c_size_t), ("transport", c.c_int), ("connect_timeout_ns", c.c_int64),
-                ("manifest_timeout_ns", c.c_int64), ("reply_timeout_ns", c.c_int64)]
+                ("manifest_timeout_ns", c.c_int64), ("reply_timeout_ns", c.c_int64), ("rails", c.c_char_p),
+                ("rail_deadline_ns", c.c_int64), ("rails_timeout_ns", c.c_int64)]
 
 
 class Memory(Sized):
@@ -50,6 +51,13 @@ class Read(Sized):
 class Digests(Sized):
     _fields_ = [("size", c.c_size_t), ("out", c.c_void_p), ("first_chunk", c.c_uint64), ("max", c.c_uint64),
                 ("file", c.c_uint32), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
+class RailInfo(Sized):
+    _fields_ = [("size", c.c_size_t), ("device", c.c_char_p), ("gid", c.c_char_p), ("why", c.c_char_p),
+                ("failure", c.c_char_p), ("port", c.c_uint32), ("gid_index", c.c_uint32), ("peer_rail", c.c_uint32),
+                ("mtu_bytes", c.c_uint32), ("reads", c.c_uint32), ("up", c.c_int), ("gbps", c.c_double),
+                ("bytes", c.c_uint64), ("failures", c.c_uint64)]
 
 
 class Completion(c.Structure):
@@ -84,6 +92,11 @@ FUNCTIONS = {
     "penstock_weights_open": (c.c_int, [STR, STR, P, c.POINTER(Options), c.POINTER(P), ERR]),
     "penstock_session_catalogue": (P, [P]),
     "penstock_session_free": (None, [P]),
+    "penstock_session_transport": (c.c_int, [P]),
+    "penstock_session_transport_why": (STR, [P]),
+    "penstock_session_bounce_why": (STR, [P]),
+    "penstock_session_rails": (c.c_size_t, [P]),
+    "penstock_session_rail": (c.c_int, [P, c.c_size_t, c.POINTER(RailInfo)]),
     "penstock_register": (c.c_int, [P, c.POINTER(Memory), c.POINTER(c.c_uint32), ERR]),
     "penstock_unregister": (c.c_int, [P, c.c_uint32, ERR]),
     "penstock_submit": (c.c_int, [P, c.POINTER(Read), c.POINTER(OP), ERR]),

@@ -385,6 +385,7 @@ static void what_cannot_be_opened(void **state)
     assert_int_equal(penstock_weights_open("127.0.0.1:1", name, NULL, NULL, &s, &error), PENSTOCK_EINVAL);
     assert_int_equal(penstock_weights_open("127.0.0.1:1", "penstock:x", NULL, NULL, &s, &error), PENSTOCK_EINVAL);
     options.transport = PENSTOCK_TRANSPORT_RDMA;
+    options.rails = "none";
     assert_int_equal(penstock_weights_open("127.0.0.1:1", "m", NULL, &options, &s, &error), PENSTOCK_EUNSUPPORTED);
     assert_non_null(strstr(error.message, "RDMA"));
     options.transport = 0;

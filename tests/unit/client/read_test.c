@@ -387,10 +387,28 @@ static void regions_are_kept_while_reads_land_in_them(void **state)
     assert_int_equal(penstock_unregister(f.session, region, NULL), 0);
     assert_int_equal(penstock_unregister(f.session, region, NULL), PENSTOCK_EINVAL);
 
+    fake_end(&f);
+}
+
+static void device_memory_is_reached_by_rdma_alone(void **state)
+{
+    (void)state;
+    struct fake_peer f = fake_ready(NULL);
     struct penstock_error error;
-    struct penstock_memory device = { .size = sizeof device, .where = PENSTOCK_DEVICE };
-    assert_int_equal(penstock_register(f.session, &device, &region, &error), PENSTOCK_EUNSUPPORTED);
+    uint32_t region;
+    struct penstock_memory device = { .size = sizeof device, .where = PENSTOCK_DEVICE, .dmabuf_fd = -1 };
+    assert_int_equal(penstock_register(f.session, &device, &region, &error), PENSTOCK_EINVAL);
+    device.dmabuf_fd = f.fd;
+    device.len_bytes = 1000;
+    assert_int_equal(penstock_register(f.session, &device, &region, &error), 0);
+    const struct penstock_range range = { .len_bytes = 10 };
+    const struct penstock_read read = { .size = sizeof read, .ranges = &range, .count = 1, .region = region };
+    penstock_op op;
+    assert_int_equal(penstock_submit(f.session, &read, &op, &error), PENSTOCK_EUNSUPPORTED);
     assert_non_null(strstr(error.message, "DEVICE"));
+    assert_non_null(strstr(error.message, "TCP"));
+    device.offset_bytes = UINT64_MAX;
+    assert_int_equal(penstock_register(f.session, &device, &region, &error), PENSTOCK_EINVAL);
     fake_end(&f);
 }
 
@@ -498,6 +516,7 @@ int main(void)
         cmocka_unit_test(a_read_of_nothing_is_done_at_once),
         cmocka_unit_test(digests_come_as_far_as_they_are_known),
         cmocka_unit_test(regions_are_kept_while_reads_land_in_them),
+        cmocka_unit_test(device_memory_is_reached_by_rdma_alone),
         cmocka_unit_test(a_peer_that_stops_kills_the_session),
         cmocka_unit_test(a_peer_that_closes_completes_everything),
         cmocka_unit_test(bytes_that_nobody_asked_for_are_refused),

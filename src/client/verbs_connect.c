@@ -1,0 +1,489 @@
+/* From a manifest to rails: which of ours goes with which of the peer's, the rail handshake, and control connections.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "client/catalogue.h"
+#include "client/models.h"
+#include "client/verbs.h"
+
+#define RETRY_NS BASE_SECOND_NS /* doubled with every failure in a row, up to */
+#define RETRY_MAX_NS (60 * BASE_SECOND_NS)
+
+/* ---- over TCP after all ---- */
+
+/* There can be no rails, for the reason in *error: an end for RDMA; AUTO goes on over TCP. */
+static int without_rails(struct penstock_session *s, struct penstock_error *error)
+{
+    if (s->transport == PENSTOCK_TRANSPORT_RDMA)
+        return error->code;
+    free(s->why_tcp);
+    s->why_tcp = strdup(error->message);
+    client_verbs_close(s);
+    client_verbs_to_tcp(s);
+    return 0;
+}
+
+/* The same before the mode byte is sent. */
+static int without_mode(struct penstock_session *s, struct penstock_error *error)
+{
+    int code = without_rails(s, error);
+    return code ? code : client_hello_to_tcp(s, error);
+}
+
+/* ---- the rail handshake ---- */
+
+void client_shake_free(struct client_shake *shake)
+{
+    if (!shake)
+        return;
+    net_handshake_free(shake->handshake);
+    rail_set_fini(&shake->set);
+    free(shake);
+}
+
+static int know_shards(struct penstock_session *s, struct penstock_error *error)
+{
+    struct client_verbs *v = s->verbs;
+    size_t n = penstock_catalogue_shards(s->catalogue);
+    if (v->shard_bytes)
+        return 0;
+    v->shard_bytes = calloc(n ? n : 1, sizeof *v->shard_bytes);
+    if (!v->shard_bytes)
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the lengths of %zu shards", n);
+    for (size_t i = 0; i < n; i++)
+        v->shard_bytes[i] = penstock_catalogue_file(s->catalogue, i)->len_bytes;
+    return 0;
+}
+
+static bool is_due(const struct client_verbs *v, size_t slot, int64_t now_ns)
+{
+    return v->slots[slot].paired && !rail_engine_rail(v->engine, slot) &&
+           (v->slots[slot].retry_ns <= now_ns || rail_engine_alive(v->engine) == 0);
+}
+
+/* All rails at first. Later those that failed, unless the peer can only count: its first ones are then what there is to
+ * be had, and those that are up already are given back. */
+static void pairing_now(const struct client_verbs *v, struct rail_pairing *out)
+{
+    int64_t now_ns = base_now_ns();
+    *out = v->pairing;
+    if (!v->engine || !v->choosing)
+        return;
+    out->n = 0;
+    for (size_t i = 0; i < v->pairing.n; i++)
+        if (is_due(v, v->pairing.own[i], now_ns)) {
+            out->own[out->n] = v->pairing.own[i];
+            out->wishes[out->n++] = v->pairing.wishes[i];
+        }
+}
+
+static int begin_shake(struct penstock_session *s, struct penstock_error *error)
+{
+    struct client_verbs *v = s->verbs;
+    char other[PENSTOCK_MODEL_REQUEST_MAX];
+    int code = know_shards(s, error);
+    if (code)
+        return code;
+    struct client_shake *k = calloc(1, sizeof *k);
+    if (!k)
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the rail handshake");
+    client_shake_free(s->shake);
+    s->shake = k;
+    pairing_now(v, &k->pairing);
+    const struct rail_set_config set = { .devices = &v->devices,
+                                         .pds = v->pds,
+                                         .own = k->pairing.own,
+                                         .depth = RAIL_DEPTH,
+                                         .sges_max = RAIL_SGES,
+                                         .expected_bytes = v->shard_bytes,
+                                         .n_expected = penstock_catalogue_shards(s->catalogue) };
+    rail_set_init(&k->set, &set);
+    snprintf(other, sizeof other, "weight peer %.100s", s->peer);
+    const struct net_handshake_config config = { .dialect = PENSTOCK_READ_ONLY,
+                                                 .other = other,
+                                                 .ops = &rail_set_ops,
+                                                 .rails = &k->set,
+                                                 .n_rails = k->pairing.n,
+                                                 .n_regions = set.n_expected,
+                                                 .wishes = v->choosing ? k->pairing.wishes : NULL };
+    code = net_handshake_client_new(&config, &k->handshake, error);
+    if (code)
+        return code;
+    s->out[0] = PENSTOCK_MODE_VERBS;
+    s->out_at = 0;
+    s->out_end = 1;
+    client_hello_enter(s, CLIENT_SHAKING);
+    return client_engine_flush(s, error);
+}
+
+/* Nothing was sent yet: what cannot be begun may be done without. */
+static int begin(struct penstock_session *s, struct penstock_error *error)
+{
+    int code = begin_shake(s, error);
+    if (code == 0 || s->step == CLIENT_SHAKING || s->verbs_lent)
+        return code;
+    return without_mode(s, error);
+}
+
+int client_verbs_begin(struct penstock_session *s, struct penstock_error *error)
+{
+    struct client_verbs *v = s->verbs;
+    if (v->pairing.n > 0)
+        return begin(s, error);
+    bool known = penstock_catalogue_version(s->catalogue) && s->addresses.n > 0;
+    int code = known ? client_session_beside(s, CLIENT_FOR_MODELS, false, &v->asking, error)
+                     : rail_pair(&v->devices, NULL, &v->pairing, error);
+    if (code)
+        return known ? without_mode(s, error) : code;
+    v->choosing = known;
+    if (!known)
+        return begin(s, error);
+    client_hello_enter(s, CLIENT_PAIRING);
+    return 0;
+}
+
+static int pair(struct penstock_session *s, const struct penstock_models *models, struct penstock_error *error)
+{
+    struct rail_listing theirs;
+    int code = client_models_rails(models, &theirs, error);
+    if (code == 0 && theirs.n == 0)
+        code = base_error_set(error, PENSTOCK_EUNSUPPORTED, "the peer has no rails: its log says why");
+    return code ? code : rail_pair(&s->verbs->devices, &theirs, &s->verbs->pairing, error);
+}
+
+/* Nothing is due on the session's own stream meanwhile. */
+static int still_there(struct penstock_session *s, struct penstock_error *error)
+{
+    uint8_t byte;
+    const struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
+    ssize_t n = s->stream.ops->readv(&s->stream, &iov, 1);
+    if (n == -EAGAIN)
+        return 0;
+    if (n > 0)
+        return base_error_set(error, PENSTOCK_EPROTO, "sent bytes that nobody asked for");
+    return n < 0 ? client_engine_broken((int)-n, "read", error)
+                 : base_error_set(error, PENSTOCK_ECLOSED, "closed the connection after its manifest");
+}
+
+int client_verbs_pair(struct penstock_session *s, struct penstock_error *error)
+{
+    struct client_verbs *v = s->verbs;
+    struct penstock_session *asking = v->asking;
+    int gone = still_there(s, error);
+    if (gone)
+        return gone;
+    client_engine_run(asking);
+    if (asking->open_id != 0)
+        return -EAGAIN;
+    int code = 0;
+    if (asking->models) {
+        code = pair(s, asking->models, error);
+    } else {
+        *error = asking->error;
+        code = error->code;
+    }
+    penstock_session_free(asking);
+    v->asking = NULL;
+    return code ? without_mode(s, error) : begin(s, error);
+}
+
+/* As far as the socket allows. 0: nothing is left to do. */
+static int exchange(struct penstock_session *s, struct penstock_error *error)
+{
+    struct net_handshake *h = s->shake->handshake;
+    for (;;) {
+        enum net_handshake_next next = net_handshake_next(h);
+        uint8_t in[4096];
+        size_t len;
+        ssize_t n;
+        if (next == NET_HANDSHAKE_READ) {
+            len = net_handshake_want(h);
+            struct iovec to = { .iov_base = in, .iov_len = len < sizeof in ? len : sizeof in };
+            n = s->stream.ops->readv(&s->stream, &to, 1);
+            if (n > 0)
+                net_handshake_feed(h, in, (size_t)n);
+        } else if (next == NET_HANDSHAKE_WRITE) {
+            const uint8_t *out = net_handshake_output(h, &len);
+            struct iovec from = { .iov_base = (void *)(uintptr_t)out, .iov_len = len };
+            n = s->stream.ops->writev(&s->stream, &from, 1, false);
+            if (n > 0)
+                net_handshake_wrote(h, (size_t)n);
+        } else {
+            return 0;
+        }
+        if (n == -EAGAIN) {
+            int code = client_engine_watch(s, next == NET_HANDSHAKE_READ ? EPOLLIN : EPOLLOUT, error);
+            return code ? code : -EAGAIN;
+        }
+        if (n <= 0)
+            net_handshake_end(h, (int)-n);
+        s->progress_ns = base_now_ns(); /* what was fed may have taken long: queue pairs are made meanwhile */
+    }
+}
+
+/* ---- control connections ---- */
+
+static int make_engine(struct penstock_session *s, struct penstock_error *error)
+{
+    struct client_verbs *v = s->verbs;
+    const struct rail_engine_config config = { .devices = &v->devices,
+                                               .pds = v->pds,
+                                               .n_rails = v->devices.n,
+                                               .deadline_ns = v->rail_deadline_ns,
+                                               .rail_failed = client_verbs_rail_failed,
+                                               .peer_gone = client_verbs_peer_gone,
+                                               .context = s };
+    if (v->engine)
+        return 0;
+    for (size_t i = 0; i < v->pairing.n; i++)
+        v->slots[v->pairing.own[i]].paired = true;
+    int code = rail_engine_new(&config, &v->engine, error);
+    v->up = code == 0;
+    return code;
+}
+
+static int watch(const struct penstock_session *s, int fd, uint32_t what, struct penstock_error *error)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u32 = what };
+    if (fd < 0 || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
+        return 0;
+    return base_error_sys(error, errno, "epoll_ctl");
+}
+
+/* Into its slot. */
+static int take_rail(struct penstock_session *s, struct rail *rail, struct penstock_error *error)
+{
+    struct client_verbs *v = s->verbs;
+    size_t slot = rail->own;
+    struct client_slot *c = &v->slots[slot];
+    struct rail_stats stats;
+    rail_engine_stats(v->engine, slot, &stats);
+    c->control = v->n_controls;
+    c->peer_rail = rail->peer_rail;
+    c->mtu = rail->mtu;
+    c->reads = rail->reads_out;
+    c->bytes_before = stats.bytes;
+    int code = watch(s, rail->cq->fd, CLIENT_WATCH_CQ, error);
+    return code ? code : rail_engine_attach(v->engine, slot, rail, c->failures > 0, error);
+}
+
+static void put_off(struct client_slot *slot)
+{
+    int64_t wait_ns = slot->in_a_row == 0 ? 0 : RETRY_NS << (slot->in_a_row < 8 ? slot->in_a_row - 1 : 7);
+    slot->retry_ns = base_deadline_ns(wait_ns < RETRY_MAX_NS ? wait_ns : RETRY_MAX_NS);
+}
+
+/* What the handshake of `from` (s itself, or one that builds rails for it) has brought: rails for the slots that have
+ * none, and the stream that they hang on. */
+static int take_rails(struct penstock_session *s, struct penstock_session *from, struct penstock_error *error)
+{
+    struct client_verbs *v = s->verbs;
+    struct client_control *control = &v->controls[v->n_controls];
+    int code = make_engine(s, error);
+    if (code)
+        return code;
+    *control = (struct client_control){ .stream = from->stream };
+    for (size_t i = 0; i < from->shake->set.n; i++) {
+        struct rail *rail = &from->shake->set.rails[i];
+        struct client_slot *slot = &v->slots[rail->own];
+        if (rail_engine_rail(v->engine, rail->own))
+            continue;
+        int failed = take_rail(s, rail, &slot->error);
+        if (failed == 0) {
+            control->rails++;
+            continue;
+        }
+        slot->failures++;
+        slot->in_a_row++;
+        put_off(slot);
+        *error = slot->error;
+        code = failed;
+    }
+    if (control->rails == 0)
+        return code ? code : base_error_set(error, PENSTOCK_ECLOSED, "no rail was needed any more");
+    v->n_controls++;
+    if (from->watched)
+        epoll_ctl(from->epoll, EPOLL_CTL_DEL, from->stream.fd, NULL);
+    from->watched = 0;
+    from->has_stream = false;
+    client_shake_free(from->shake);
+    from->shake = NULL;
+    return watch(s, control->stream.fd, 0, error);
+}
+
+void client_verbs_drop_controls(struct penstock_session *s)
+{
+    struct client_verbs *v = s->verbs;
+    if (v->judge_ns != 0)
+        return; /* they may still say that the peer is gone */
+    for (size_t i = v->n_controls; i-- > 0;) {
+        if (v->controls[i].rails > 0)
+            continue;
+        v->controls[i].stream.ops->close(&v->controls[i].stream);
+        size_t last = --v->n_controls;
+        v->controls[i] = v->controls[last];
+        for (size_t slot = 0; slot < v->devices.n; slot++)
+            if (v->slots[slot].control == last)
+                v->slots[slot].control = i;
+    }
+}
+
+bool client_verbs_peer_gone(void *session, struct penstock_error *error)
+{
+    const struct penstock_session *s = session;
+    struct client_verbs *v = s->verbs;
+    for (size_t i = 0; i < v->n_controls; i++) {
+        struct net_stream *stream = &v->controls[i].stream;
+        uint8_t byte;
+        const struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
+        ssize_t n = stream->ops->readv(stream, &iov, 1);
+        if (n == 0 || n == -ECONNRESET || n == -EPIPE)
+            base_error_set(error, PENSTOCK_ECLOSED,
+                           "weight peer %.100s: has gone: it closed the connection that the rails hang on, or died",
+                           s->peer);
+        else if (n > 0)
+            base_error_set(error, PENSTOCK_EPROTO, "weight peer %.100s: sent bytes that nobody asked for", s->peer);
+        else
+            continue; /* whatever else a stream may suffer, the rails are another way */
+        return true;
+    }
+    return false;
+}
+
+void client_verbs_rail_failed(void *session, size_t slot, const struct penstock_error *error)
+{
+    struct penstock_session *s = session;
+    struct client_verbs *v = s->verbs;
+    struct client_slot *c = &v->slots[slot];
+    struct rail_stats stats;
+    rail_engine_stats(v->engine, slot, &stats);
+    c->in_a_row = stats.bytes > c->bytes_before ? 0 : c->in_a_row + 1;
+    c->failures++;
+    c->error = *error;
+    put_off(c);
+    if (c->control < v->n_controls && v->controls[c->control].rails > 0)
+        v->controls[c->control].rails--;
+}
+
+/* ---- up ---- */
+
+/* The handshake is through. */
+static int shaken(struct penstock_session *s, struct penstock_error *error)
+{
+    if (!s->verbs_lent) {
+        int code = take_rails(s, s, error);
+        if (code)
+            return code;
+    }
+    client_hello_enter(s, CLIENT_RAILS);
+    client_op_end(s, client_op_find(s, s->open_id), 0, NULL);
+    if (!s->verbs_lent)
+        client_verbs_resume(s);
+    return 0;
+}
+
+int client_verbs_shake(struct penstock_session *s, struct penstock_error *error)
+{
+    int code = client_engine_flush(s, error);
+    if (code == 0 && s->out_at < s->out_end)
+        return -EAGAIN;
+    code = code ? code : exchange(s, error);
+    if (code)
+        return code;
+    if (net_handshake_next(s->shake->handshake) == NET_HANDSHAKE_DONE)
+        return shaken(s, error);
+    *error = *net_handshake_error(s->shake->handshake);
+    return error->code;
+}
+
+/* Whether TCP may do where the handshake failed like this: not where the peer is gone or makes no sense. */
+static bool may_do_without(int code)
+{
+    return code != PENSTOCK_ECLOSED && code != PENSTOCK_EPROTO && code != PENSTOCK_ETIMEOUT && code != PENSTOCK_ESTALE;
+}
+
+int client_verbs_shake_failed(struct penstock_session *s, struct penstock_error *error)
+{
+    struct client_verbs *v = s->verbs;
+    if (s->verbs_lent)
+        return error->code;
+    client_shake_free(s->shake); /* its rails hang on the stream that is closed next */
+    s->shake = NULL;
+    if (v->choosing) {
+        if (s->addresses.n == 0 || !may_do_without(error->code) || without_rails(s, error) != 0)
+            return error->code;
+        return client_hello_redial(s, CLIENT_FOR_JOIN, error);
+    }
+    /* A peer of the frozen protocol closes where it is asked for more rails than it has. */
+    if (error->code != PENSTOCK_EDENIED || v->pairing.n <= 1 || s->addresses.n == 0)
+        return error->code;
+    v->pairing.n--;
+    bool joins = penstock_catalogue_version(s->catalogue);
+    return client_hello_redial(s, joins ? CLIENT_FOR_JOIN : CLIENT_FOR_MANIFEST, error);
+}
+
+/* ---- built anew ---- */
+
+static void rebuild_failed(struct penstock_session *s, const struct penstock_error *error)
+{
+    struct client_verbs *v = s->verbs;
+    int64_t now_ns = base_now_ns();
+    for (size_t i = 0; i < v->devices.n; i++)
+        if (is_due(v, i, now_ns)) {
+            v->slots[i].in_a_row++;
+            v->slots[i].error = *error;
+            put_off(&v->slots[i]);
+        }
+    if (rail_engine_alive(v->engine) == 0)
+        client_verbs_give_up(s, error);
+}
+
+void client_verbs_rebuild(struct penstock_session *s)
+{
+    struct client_verbs *v = s->verbs;
+    struct penstock_error error;
+    int64_t now_ns = base_now_ns();
+    bool due = false;
+    if (!v->wanted || v->rebuild || v->judge_ns != 0)
+        return;
+    v->wanted = false;
+    for (size_t i = 0; i < v->devices.n; i++)
+        due = due || is_due(v, i, now_ns);
+    if (!due)
+        return;
+    bool joins = penstock_catalogue_version(s->catalogue);
+    if (client_session_beside(s, joins ? CLIENT_FOR_JOIN : CLIENT_FOR_MANIFEST, true, &v->rebuild, &error) == 0)
+        return;
+    if (strncmp(error.message, "weight peer ", 12) != 0)
+        base_error_in(&error, "weight peer %.100s", s->peer);
+    rebuild_failed(s, &error);
+}
+
+void client_verbs_rebuilding(struct penstock_session *s)
+{
+    struct client_verbs *v = s->verbs;
+    struct penstock_session *r = v->rebuild;
+    struct penstock_error error;
+    client_engine_run(r);
+    if (r->step != CLIENT_RAILS && r->step != CLIENT_DEAD)
+        return;
+    int code = 0;
+    if (r->step == CLIENT_DEAD) {
+        error = r->error;
+        code = error.code;
+    } else {
+        code = take_rails(s, r, &error);
+    }
+    penstock_session_free(r);
+    v->rebuild = NULL;
+    if (code)
+        rebuild_failed(s, &error);
+    if (rail_engine_alive(v->engine) > 0)
+        client_verbs_resume(s);
+}
