@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/vec.h"
 #include "cmd.h"
 #include "pull.h"
+#include "rail/wish.h"
 #include "text.h"
 
 #define CONNECTIONS_MAX 64
@@ -24,18 +26,27 @@ static const char help[] =
     "  -j, --connections N    fetch through N connections at once (1 to 64)\n"
     "      --timeout SECONDS  give up on a connection that brings no byte for so long; default: 30, and 300 for\n"
     "                         the manifest, since the peer may have to stage the model first\n"
+    "      --transport T      rdma, tcp, or auto: RDMA where both ends have it, else TCP (the default)\n"
+    "      --rail RAIL        a port for RDMA: DEVICE[:GID][@PEER_RAIL], can be given several times; auto[:N]: every\n"
+    "                         active port, or N of them (the default); none. GID is an index or an address\n"
     "      --no-verify        do not compare digests with the peer's\n"
     "      --json             print a summary as JSON on standard output\n"
     "  -v, --verbose          say more\n"
-    "  -q, --quiet            say nothing but errors\n";
+    "  -q, --quiet            say nothing but errors\n"
+    "\n"
+    "Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS (with commas) are what is not given as --transport and "
+    "--rail.\n"
+    "Each connection uses all rails.\n";
 
-enum { OPT_TENSORS = 256, OPT_NO_VERIFY, OPT_JSON, OPT_TIMEOUT, OPT_HELP };
+enum { OPT_TENSORS = 256, OPT_NO_VERIFY, OPT_JSON, OPT_TIMEOUT, OPT_TRANSPORT, OPT_RAIL, OPT_HELP };
 
 static const struct option long_options[] = {
     { "output", required_argument, NULL, 'o' },
     { "tensors", required_argument, NULL, OPT_TENSORS },
     { "connections", required_argument, NULL, 'j' },
     { "timeout", required_argument, NULL, OPT_TIMEOUT },
+    { "transport", required_argument, NULL, OPT_TRANSPORT },
+    { "rail", required_argument, NULL, OPT_RAIL },
     { "no-verify", no_argument, NULL, OPT_NO_VERIFY },
     { "json", no_argument, NULL, OPT_JSON },
     { "verbose", no_argument, NULL, 'v' },
@@ -56,9 +67,27 @@ static int wrong(const char *words, const char *what)
     return CLI_USAGE;
 }
 
-/* CLI_OK with *help_asked, or a filled options, or CLI_USAGE. */
-static int parse(int argc, char **argv, struct pull_options *options, bool *help_asked)
+static bool transport_of(const char *name, enum penstock_transport *out)
 {
+    static const struct {
+        const char *name;
+        enum penstock_transport transport;
+    } all[] = { { "auto", PENSTOCK_TRANSPORT_AUTO },
+                { "rdma", PENSTOCK_TRANSPORT_RDMA },
+                { "tcp", PENSTOCK_TRANSPORT_TCP } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(name, all[i].name) == 0) {
+            *out = all[i].transport;
+            return true;
+        }
+    return false;
+}
+
+/* CLI_OK with *help_asked, or a filled options, or CLI_USAGE. */
+static int parse(int argc, char **argv, struct pull_options *options, struct base_buf *rails, bool *help_asked)
+{
+    struct rail_wishes wishes = { 0 }; /* what is wrong with them is said before anything is done */
+    struct penstock_error error;
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "o:j:vqh", long_options, NULL)) != -1;) {
         char *end;
@@ -82,6 +111,18 @@ static int parse(int argc, char **argv, struct pull_options *options, bool *help
                 return wrong("--timeout takes seconds, 1 to 86400, not ", optarg);
             options->timeout_ns = (int64_t)number * BASE_SECOND_NS;
             break;
+        case OPT_TRANSPORT:
+            if (!transport_of(optarg, &options->transport))
+                return wrong("--transport takes auto, rdma or tcp, not ", optarg);
+            unsetenv("PENSTOCK_TRANSPORT"); /* which is for who says nothing: auto said here is auto */
+            break;
+        case OPT_RAIL:
+            if (rail_wishes_add(&wishes, optarg, false, &error) != 0)
+                return wrong("--rail: ", error.message);
+            if (rails->n > 0)
+                base_buf_append(rails, ",", 1);
+            base_buf_append(rails, optarg, strlen(optarg));
+            break;
         case OPT_NO_VERIFY:
             options->verify = false;
             break;
@@ -104,6 +145,12 @@ static int parse(int argc, char **argv, struct pull_options *options, bool *help
     }
     if (argc - optind != 2)
         return wrong("", "a PEER and a MODEL are needed");
+    if (rails->n > 0) {
+        base_buf_append(rails, "", 1);
+        if (rails->failed)
+            return wrong("", "no memory for the names of rails");
+        options->rails = (const char *)rails->at;
+    }
     options->peer = argv[optind];
     options->model = argv[optind + 1];
     if (options->output && !*options->output)
@@ -120,7 +167,7 @@ static const char *verdict(const struct pull_options *options, const struct pull
     return result->no_digests ? "not verified (the peer keeps no digests)" : "not verified (--no-verify)";
 }
 
-static void print_json(const struct pull_options *options, const struct pull_result *result)
+static void print_json(const struct pull_result *result)
 {
     double rate = result->seconds > 0 ? (double)result->fetched_bytes / result->seconds : 0;
     printf("{\"model\":");
@@ -133,7 +180,7 @@ static void print_json(const struct pull_options *options, const struct pull_res
     printf(",\"output\":");
     cli_print_json(stdout, result->where);
     printf(",\"files\":%llu,\"bytes\":%llu,\"fetched\":%llu,\"resumed\":%llu,\"damaged_chunks\":%llu,"
-           "\"seconds\":%.6f,\"bytes_per_second\":%.0f,\"verified\":%s,\"connections\":%u,\"transport\":\"tcp\"}\n",
+           "\"seconds\":%.6f,\"bytes_per_second\":%.0f,\"verified\":%s,\"connections\":%u,",
            (unsigned long long)result->files, (unsigned long long)result->bytes,
            (unsigned long long)result->fetched_bytes, (unsigned long long)result->resumed_bytes,
            (unsigned long long)result->damaged, result->seconds, rate,
@@ -141,21 +188,24 @@ static void print_json(const struct pull_options *options, const struct pull_res
            : result->no_digests ? "\"no digests\""
                                 : "false",
            result->connections);
-    (void)options;
+    pull_rails_print_json(&result->rails, stdout);
+    fputs("}\n", stdout);
 }
 
 static void print_summary(const struct pull_options *options, const struct pull_result *result)
 {
-    char size[CLI_SIZE_MAX], rate[CLI_SIZE_MAX], count[CLI_COUNT_MAX];
+    char size[CLI_SIZE_MAX], rate[CLI_SIZE_MAX], count[CLI_COUNT_MAX], over[PULL_OVER_MAX];
     double seconds = result->seconds > 1e-6 ? result->seconds : 1e-6;
     cli_print_escaped(stdout, result->where);
-    printf(": %s, %s; fetched %llu bytes in %.2f s (%s/s), %s\n", cli_count(result->files, "file", count),
+    printf(": %s, %s; fetched %llu bytes in %.2f s (%s/s) %s, %s\n", cli_count(result->files, "file", count),
            cli_size(result->bytes, size), (unsigned long long)result->fetched_bytes, result->seconds,
-           cli_size((uint64_t)((double)result->fetched_bytes / seconds), rate), verdict(options, result));
+           cli_size((uint64_t)((double)result->fetched_bytes / seconds), rate), pull_rails_over(&result->rails, over),
+           verdict(options, result));
     if (result->damaged > 0)
         printf("%s that came damaged: fetched again\n", cli_count(result->damaged, "chunk", count));
+    pull_rails_print_failures(&result->rails, stdout);
     if (options->verbose)
-        printf("%s over TCP\n", cli_count(result->connections, "connection", count));
+        printf("%s %s\n", cli_count(result->connections, "connection", count), over);
 }
 
 static int finish(const struct pull_options *options, int rc, const struct pull_result *result,
@@ -174,7 +224,7 @@ static int finish(const struct pull_options *options, int rc, const struct pull_
         return CLI_FAILED;
     }
     if (options->json)
-        print_json(options, result);
+        print_json(result);
     else if (!options->quiet)
         print_summary(options, result);
     return CLI_OK;
@@ -187,7 +237,8 @@ int cmd_pull(int argc, char **argv)
     options.globs = calloc((size_t)argc + 1, sizeof *options.globs);
     if (!options.globs)
         return CLI_FAILED;
-    int status = parse(argc, argv, &options, &help_asked);
+    struct base_buf rails = { 0 };
+    int status = parse(argc, argv, &options, &rails, &help_asked);
     if (help_asked) {
         fputs(help, stdout);
     } else if (status == CLI_OK) {
@@ -197,5 +248,6 @@ int cmd_pull(int argc, char **argv)
         status = finish(&options, rc, &result, &error);
     }
     free(options.globs);
+    base_buf_fini(&rails);
     return status;
 }

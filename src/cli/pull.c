@@ -329,6 +329,7 @@ static void report(const struct pull *pull, uint64_t resumed, struct pull_result
     result->no_digests = pull->queue.no_digests;
     result->connections = pull->joined;
     result->damaged = pull->queue.damaged;
+    result->rails = pull->rails;
     snprintf(result->model, sizeof result->model, "%s", penstock_catalogue_model_id(pull->catalogue));
     snprintf(result->version, sizeof result->version, "%s", version_of(pull));
 }
@@ -417,6 +418,9 @@ static int pull_once(const struct pull_options *options, int signal_fd, struct p
     }
     if (rc == 0) {
         pull.catalogue = penstock_session_catalogue(session);
+        pull_rails_add(&pull.rails, session, false);
+        if (options->verbose)
+            pull_rails_say(&pull.rails, progress);
         rc = make_plan(&pull, name, progress, error);
     }
     if (rc == 0)

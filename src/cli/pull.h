@@ -8,6 +8,7 @@
 #include "pull_journal.h"
 #include "pull_plan.h"
 #include "pull_queue.h"
+#include "pull_rails.h"
 #include "pull_target.h"
 
 struct pull_options {
@@ -17,6 +18,8 @@ struct pull_options {
     size_t n_globs;
     unsigned connections;
     int64_t timeout_ns; /* without a byte of progress; 0: the library's own */
+    enum penstock_transport transport;
+    const char *rails; /* as the library takes them; NULL: its default */
     bool verify, json, verbose, quiet;
 };
 
@@ -42,6 +45,7 @@ struct pull {
     bool over;
     int rc; /* of the whole pull; valid once it is over */
     struct penstock_error error;
+    struct pull_rails rails; /* of connections that have ended; and which there are */
 
     _Atomic uint64_t landed_bytes, fetched_bytes;
 };
@@ -70,6 +74,7 @@ struct pull_result {
     bool resumable; /* it failed, and what landed is kept */
     unsigned connections;
     uint64_t damaged;
+    struct pull_rails rails;
     char model[256], version[160], where[4096];
 };
 PENSTOCK_CHECKED int pull_run(const struct pull_options *options, struct pull_result *result,

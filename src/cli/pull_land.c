@@ -85,6 +85,9 @@ int pull_session_open(const struct pull_options *options, struct penstock_catalo
         .connect_timeout_ns = options->timeout_ns,
         .manifest_timeout_ns = options->timeout_ns,
         .reply_timeout_ns = options->timeout_ns,
+        .rails_timeout_ns = options->timeout_ns,
+        .transport = options->transport,
+        .rails = options->rails,
     };
     penstock_op op;
     int rc = penstock_weights_start(options->peer, options->model, catalogue, &how, session, &op, error);
@@ -443,6 +446,9 @@ static int connected(struct land *land, struct penstock_error *error)
 static void let_go(struct land *land)
 {
     struct pull *pull = land->pull;
+    pthread_mutex_lock(&pull->lock);
+    pull_rails_add(&pull->rails, land->session, true);
+    pthread_mutex_unlock(&pull->lock);
     penstock_session_free(land->session);
     land->session = NULL;
     pthread_mutex_lock(&pull->lock);

@@ -146,6 +146,65 @@ class WholeModels(PullTest):
         self.assert_pulled(model)
 
 
+class Transports(PullTest):
+    def test_rdma_that_is_not_there_is_an_error_and_auto_says_why_it_is_tcp(self):
+        with FakePeer(tiny_model()) as peer:
+            rdma = self.run_penstock("pull", peer.address, "fake", "--transport", "rdma", "--rail", "none")
+            auto = self.pull(peer, "-v", "--transport", "auto", "--rail", "none")
+            tcp = self.pull(peer, "--transport", "tcp")
+        self.assertEqual(rdma.returncode, 1)
+        self.assertEqual(rdma.stderr, "penstock: RDMA is turned off (rails: none)\n")
+        self.assertIn("penstock: over TCP: RDMA is turned off (rails: none)\n", auto.stderr)
+        self.assertEqual((auto.json["transport"], auto.json["rails"]), ("tcp", []))
+        self.assertIn("turned off", auto.json["transport_why"])
+        self.assertIsNone(tcp.json["transport_why"])
+
+    @unittest.skipIf(os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"),
+                     "this machine has RDMA devices")
+    def test_a_machine_without_devices_says_so(self):
+        with FakePeer(tiny_model()) as peer:
+            rdma = self.run_penstock("pull", peer.address, "fake", "--transport", "rdma")
+            auto = self.pull(peer, "-v", env={k: v for k, v in os.environ.items() if k != "PENSTOCK_TRANSPORT"})
+            named = self.pull(peer, "--rail", "mlx5_7", "-v",
+                              env={k: v for k, v in os.environ.items() if k != "PENSTOCK_TRANSPORT"})
+        self.assertEqual(rdma.returncode, 1)
+        self.assertRegex(rdma.stderr, "^penstock: .*(device|libibverbs)")
+        self.assertRegex(auto.stderr, "penstock: over TCP: .*(device|libibverbs)")
+        self.assertRegex(named.stderr, "penstock: over TCP: .*")
+
+    def test_the_environment_says_what_the_command_line_does_not(self):
+        def pull(*words, **environment):
+            return self.run_penstock("pull", peer.address, "fake", *words, env={**os.environ, **environment})
+
+        with FakePeer(tiny_model()) as peer:
+            bogus = pull(PENSTOCK_TRANSPORT="roce")
+            told = pull("--transport", "tcp", PENSTOCK_TRANSPORT="roce")
+            rails = pull("--transport", "rdma", PENSTOCK_RAILS="mlx5_0:zz")
+            none = pull("-v", PENSTOCK_TRANSPORT="auto", PENSTOCK_RAILS="none")
+        self.assertEqual(bogus.returncode, 1)
+        self.assertIn("PENSTOCK_TRANSPORT: 'roce' is none of auto, rdma, tcp", bogus.stderr)
+        self.assertEqual(told.returncode, 0)
+        self.assertEqual(rails.returncode, 1)
+        self.assertRegex(rails.stderr, "^penstock: PENSTOCK_RAILS: .*zz")
+        self.assertIn("over TCP: RDMA is turned off", none.stderr)
+
+    def test_listing_asks_for_no_rails(self):
+        with FakePeer(tiny_model()) as peer:
+            listed = self.run_penstock("ls", peer.address, env={**os.environ, "PENSTOCK_TRANSPORT": "rdma",
+                                                                "PENSTOCK_RAILS": "none"})
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+
+    def test_words_that_are_no_transport_or_rail_are_refused(self):
+        with FakePeer(tiny_model()) as peer:
+            for words, said in ((("--transport", "ib"), "--transport takes auto, rdma or tcp, not ib"),
+                                (("--rail", "mlx5_0:zz"), "--rail: .*zz"),
+                                (("--rail", "mlx5_0@x"), "--rail: .*x"),
+                                (("--rail", "none", "--rail", "mlx5_0"), "--rail: .*none")):
+                done = self.run_penstock("pull", peer.address, "fake", *words)
+                self.assertEqual(done.returncode, 2)
+                self.assertRegex(done.stderr, said)
+
+
 class Interruptions(PullTest):
     def test_a_pull_whose_peer_died_resumes_with_what_is_missing(self):
         model = small_model()
