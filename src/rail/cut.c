@@ -46,46 +46,59 @@ static uint64_t share(uint64_t left, uint64_t room, uint64_t room_max)
     return left > RAIL_PIECE_MIN ? left - RAIL_PIECE_MIN : 0;
 }
 
-/* Takes ranges, from the transfer's next one on, for as long as they touch and there is room. */
+/* Past whole ranges that touch on both sides, as long as they fit: in a file's order nearly all. remote and local are
+ * where a range would have to begin for no byte; *len grows by theirs. */
+static inline const struct rail_range *past_run(const struct rail_range *range, const struct rail_range *end,
+                                                const struct rail_work *work, uint64_t local, uint64_t piece_bytes,
+                                                uint64_t *len)
+{
+    uint64_t n = *len, remote = work->remote_offset;
+    for (; range < end && range->remote_offset - remote == n && range->local_offset - local == n &&
+           n + range->len_bytes <= piece_bytes && range->region == work->region;
+         range++)
+        n += range->len_bytes;
+    *len = n;
+    return range;
+}
+
+/* Takes ranges, from the transfer's next one on, for as long as they touch at the peer and there is room. */
 static void fill(struct rail_transfer *transfer, struct rail_work *work, uint64_t piece_bytes, uint64_t max_bytes,
                  uint32_t sges_max)
 {
     const struct rail_range *end = transfer->ranges + transfer->n_ranges;
     const struct rail_range *range = transfer->ranges + transfer->next_range;
-    struct rail_piece *piece = work->pieces;
-    uint64_t at = transfer->next_at, len = 0, local_end = 0;
-    uint32_t n = 0;
+    struct rail_piece *piece = NULL;
+    uint64_t at = transfer->next_at, len = 0;
+    uint64_t local = 0; /* where the work would begin if all of it were as the current piece */
 
     work->region = range->region;
     work->remote_offset = range->remote_offset + at;
+    work->n_pieces = 0;
     do {
-        uint64_t take = range->len_bytes - at, local = range->local_offset + at;
+        uint64_t take = range->len_bytes - at;
         if (take > piece_bytes - len)
             take =
                 work->bounce == RAIL_BOUNCE_NONE ? share(take, piece_bytes - len, max_bytes - len) : piece_bytes - len;
-        if (take == 0)
+        bool goes_on = piece && range->local_offset + at - len == local;
+        if (take == 0 || (!goes_on && work->n_pieces == sges_max))
             break;
-        if (n > 0 && local == local_end) {
-            piece->len_bytes += (uint32_t)take;
-        } else {
-            if (n == sges_max)
-                break;
-            piece = &work->pieces[n++];
-            *piece = (struct rail_piece){ .local_offset = local, .len_bytes = (uint32_t)take };
+        if (!goes_on) {
+            piece = &work->pieces[work->n_pieces++];
+            piece->local_offset = range->local_offset + at;
+            local = piece->local_offset - len;
         }
-        local_end = local + take;
         len += take;
         at += take;
-        if (at < range->len_bytes)
-            break;
-        at = 0;
-        range = past_empty(range + 1, end);
-    } while (range < end && len < piece_bytes && range->remote_offset == work->remote_offset + len &&
+        if (at == range->len_bytes) {
+            at = 0;
+            range = past_empty(past_run(range + 1, end, work, local, piece_bytes, &len), end);
+        }
+        piece->len_bytes = (uint32_t)(local + len - piece->local_offset);
+    } while (at == 0 && range < end && len < piece_bytes && range->remote_offset == work->remote_offset + len &&
              range->region == work->region);
 
     transfer->next_range = (size_t)(range - transfer->ranges);
     transfer->next_at = at;
-    work->n_pieces = n;
     work->len_bytes = (uint32_t)len;
 }
 
