@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/catalogue.h"
+#include "client/plan.h"
 #include "common.h"
 #include "fabric.h"
 #include "lists.h"
@@ -87,6 +89,41 @@ static struct bench_list list_named(const char *name)
     return list;
 }
 
+/* A model of one shard, which is all that a plan wants to know. */
+static struct penstock_catalogue *catalogue_new(void)
+{
+    struct penstock_catalogue *catalogue;
+    struct penstock_error error;
+    char json[1024] = { 0 };
+    int len = snprintf(json, sizeof json - MODEL_JSON_PADDING,
+                       "{\"version\":1,\"model_id\":\"m\",\"shard_files\":[\"m.safetensors\"],\"shard_lens\":[%llu],"
+                       "\"tensors\":[]}",
+                       (unsigned long long)BENCH_TENSOR_BYTES);
+    if (client_catalogue_read(json, (size_t)len, sizeof json, &catalogue, &error) != 0)
+        bench_die("%s", error.message);
+    return catalogue;
+}
+
+/* What penstock_submit makes of a list. */
+static struct client_split plan(const struct bench_list *list)
+{
+    struct penstock_catalogue *catalogue = catalogue_new();
+    struct penstock_range *ranges = calloc(list->n, sizeof *ranges);
+    struct penstock_error error;
+    struct client_split split;
+    if (!ranges)
+        bench_die("no memory for %zu ranges", list->n);
+    for (size_t i = 0; i < list->n; i++)
+        ranges[i] = (struct penstock_range){ .offset_bytes = list->at[i].remote_offset,
+                                             .len_bytes = list->at[i].len_bytes,
+                                             .dst_bytes = list->at[i].local_offset };
+    if (client_split_make(catalogue, ranges, list->n, BENCH_TENSOR_BYTES, &split, &error) != 0)
+        bench_die("%s", error.message);
+    free(ranges);
+    penstock_catalogue_unref(catalogue);
+    return split;
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
@@ -95,7 +132,8 @@ int main(int argc, char **argv)
     struct fabric f;
     fabric_init(&f, &(struct fabric_options){ .n_rails = 2, .gbps = 96, .bytes = BENCH_TENSOR_BYTES });
     take_the_device_away(&f);
-    fabric_read(&f, list.at, list.n, NULL);
+    struct client_split split = plan(&list);
+    fabric_read(&f, split.rails, split.n_rails, NULL);
     struct rail_stats all = { 0 };
     for (size_t i = 0; i < f.options.n_rails; i++) {
         struct rail_stats stats;
@@ -107,6 +145,7 @@ int main(int argc, char **argv)
     printf("{\"ranges\": %zu, \"work_requests\": %llu, \"doorbells\": %llu, \"completions\": %llu}\n", list.n,
            (unsigned long long)all.work_requests, (unsigned long long)all.doorbells,
            (unsigned long long)all.completions);
+    client_split_fini(&split);
     fabric_fini(&f);
     free(list.at);
     return 0;

@@ -12,8 +12,8 @@ import sys
 
 MOST = 1000
 
-# Collecting begins and ends with the engine's calls, and pauses in the device's.
-TOGGLES = ["rail_engine_submit", "rail_engine_poll", "free_device_post", "free_device_poll"]
+# Collecting begins and ends with the calls that plan and move, and pauses in the device's.
+TOGGLES = ["client_split_make", "rail_engine_submit", "rail_engine_poll", "free_device_post", "free_device_poll"]
 
 
 def count(program, name):
@@ -28,9 +28,9 @@ def count(program, name):
 
 def main():
     missed = False
-    # Lists whose ranges touch have many of them in a work request: there a range is what costs.
+    # Where ranges are joined there are many in a work request, and a range is what costs.
     for name, unit, words in (("objects", "work_requests", "a work request, 4 KiB objects scattered"),
-                              ("random", "work_requests", "a work request, tensors in random order"),
+                              ("random", "ranges", "a range, tensors in random order"),
                               ("file", "ranges", "a range, tensors in file order")):
         instructions, row = count(sys.argv[1], name)
         each = instructions / row[unit]
