@@ -64,9 +64,15 @@ static uint64_t page_bytes(enum peer_hold_how how)
 /* Else whoever fills it dies of it. */
 static int check_memory(enum peer_hold_how how, uint64_t bytes, struct penstock_error *error)
 {
-    uint64_t available = how == PEER_HOLD_HUGE ? UINT64_MAX : peer_memory_available();
+    bool huge = how == PEER_HOLD_HUGE;
+    uint64_t available = huge ? peer_memory_huge(PEER_MEMORY_HUGE_PAGES) : peer_memory_available();
     if (bytes <= available)
         return 0;
+    if (huge)
+        return base_error_set(error, PENSTOCK_ENOMEM,
+                              "there are not enough huge pages: a copy takes %" PRIu64 " of 2 MiB, and %" PRIu64
+                              " are free; raise vm.nr_hugepages",
+                              bytes / PEER_HUGE_PAGE_BYTES, available / PEER_HUGE_PAGE_BYTES);
     return base_error_set(error, PENSTOCK_ENOMEM,
                           "a copy in memory takes %.2f GB, and %.2f GB are available: more memory, fewer models, or "
                           "Linux 6.2 or later, which needs no copy (--hold map)",
@@ -79,11 +85,6 @@ static int allocate(struct peer_held *held, enum peer_hold_how how, struct penst
     uint64_t bytes = base_round_up_u64(held->len_bytes, page_bytes(how));
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     int cause = errno;
-    if (at == MAP_FAILED && how == PEER_HOLD_HUGE && cause == ENOMEM)
-        return base_error_set(error, PENSTOCK_ENOMEM,
-                              "there are not enough huge pages: a shard takes %" PRIu64
-                              " of 2 MiB, all of it beside the others; raise vm.nr_hugepages",
-                              bytes / PEER_HUGE_PAGE_BYTES);
     if (at == MAP_FAILED)
         return base_error_sys(error, cause, "allocate %" PRIu64 " bytes%s", bytes,
                               how == PEER_HOLD_HUGE ? " of huge pages" : "");
