@@ -372,7 +372,9 @@ static int collect(struct land *land, struct penstock_error *error)
     int rc = 0;
     for (size_t i = 0; i < n; i++) {
         bool answer = land->asking && done[i].op == land->ask_op;
-        if (answer && (done[i].code == 0 || done[i].code == PENSTOCK_EREFUSED)) {
+        /* Over RDMA digests come by another way: shards may go on without it, and it is asked again. */
+        bool later = land->used > 0 && state == 0 && penstock_error_class(done[i].code) == PENSTOCK_LOST_CONNECTION;
+        if (answer && (done[i].code == 0 || done[i].code == PENSTOCK_EREFUSED || later)) {
             struct penstock_error words = { 0 };
             int code = answered(land, done[i].code, done[i].landed_bytes, &words);
             if (rc == 0 && code < 0) {

@@ -253,7 +253,7 @@ int64_t client_verbs_deadline_ns(const struct penstock_session *s)
         at = v->judge_ns;
     if (!v->engine)
         return at;
-    if (v->submitted || (v->wanted && !v->rebuild && v->judge_ns == 0))
+    if (v->submitted || ((v->wanted || v->building) && !v->rebuild && v->judge_ns == 0))
         return 0;
     int64_t rails = rail_engine_deadline_ns(v->engine);
     if (rails != INT64_MAX && (v->simulated || !v->armed))

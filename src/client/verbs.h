@@ -34,6 +34,8 @@ struct client_slot {
     uint64_t failures;
     unsigned in_a_row; /* failures, without a byte moved between them */
     int64_t retry_ns;  /* not built anew before; unless none is up */
+    bool in_hand;      /* the rebuild is for it */
+    bool tried;        /* since something was submitted */
     struct penstock_error error;
 };
 
@@ -67,11 +69,13 @@ struct client_verbs {
     struct penstock_session *beside;  /* TCP, for files and digests */
 
     bool wanted;    /* something was submitted: rails that failed may be tried again */
+    bool building;  /* and are being tried, one after the other */
     bool submitted; /* to the engine, since it was polled */
     bool armed;     /* the fds tell of every completion to come */
     int64_t
         judge_ns; /* until when operations that all rails failed under wait for word of the peer's end; 0: none do */
-    struct penstock_error bounce; /* code 0: all memory is registered */
+    struct penstock_error rebuild_error; /* of the last try; code 0: it went well */
+    struct penstock_error bounce;        /* code 0: all memory is registered */
     char gid_texts[PENSTOCK_RAILS_MAX][RAIL_GID_TEXT_MAX];
 };
 

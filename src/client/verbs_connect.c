@@ -67,17 +67,16 @@ static bool is_due(const struct client_verbs *v, size_t slot, int64_t now_ns)
            (v->slots[slot].retry_ns <= now_ns || rail_engine_alive(v->engine) == 0);
 }
 
-/* All rails at first. Later those that failed, unless the peer can only count: its first ones are then what there is to
+/* All rails at first. Later what is in hand, unless the peer can only count: its first ones are then what there is to
  * be had, and those that are up already are given back. */
 static void pairing_now(const struct client_verbs *v, struct rail_pairing *out)
 {
-    int64_t now_ns = base_now_ns();
     *out = v->pairing;
     if (!v->engine || !v->choosing)
         return;
     out->n = 0;
     for (size_t i = 0; i < v->pairing.n; i++)
-        if (is_due(v, v->pairing.own[i], now_ns)) {
+        if (v->slots[v->pairing.own[i]].in_hand) {
             out->own[out->n] = v->pairing.own[i];
             out->wishes[out->n++] = v->pairing.wishes[i];
         }
@@ -248,6 +247,21 @@ static int make_engine(struct penstock_session *s, struct penstock_error *error)
     return code;
 }
 
+/* A memlock limit that lets nothing be registered shows here, where TCP is still to be had; who insists on RDMA may
+ * have DEVICE memory, which needs none. */
+static int try_memory(struct penstock_session *s, struct penstock_error *error)
+{
+    const struct client_verbs *v = s->verbs;
+    struct verbs_mr *mrs[PENSTOCK_RAILS_MAX] = { 0 };
+    int code = 0;
+    for (size_t i = 0; i < v->pairing.n && code == 0 && s->transport == PENSTOCK_TRANSPORT_AUTO; i++)
+        code = verbs_mr_new(v->pds[v->pairing.own[i]], s->scratch, CLIENT_SCRATCH_BYTES, VERBS_LOCAL_WRITE, &mrs[i],
+                            error);
+    for (size_t i = 0; i < v->pairing.n; i++)
+        verbs_mr_free(mrs[i]);
+    return code;
+}
+
 static int watch(const struct penstock_session *s, int fd, uint32_t what, struct penstock_error *error)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.u32 = what };
@@ -275,7 +289,8 @@ static int take_rail(struct penstock_session *s, struct rail *rail, struct penst
 
 static void put_off(struct client_slot *slot)
 {
-    int64_t wait_ns = slot->in_a_row == 0 ? 0 : RETRY_NS << (slot->in_a_row < 8 ? slot->in_a_row - 1 : 7);
+    unsigned more = slot->in_a_row > 1 ? slot->in_a_row - 2 : 0; /* the first is followed by another try at once */
+    int64_t wait_ns = slot->in_a_row > 1 ? RETRY_NS << (more < 7 ? more : 7) : 0;
     slot->retry_ns = base_deadline_ns(wait_ns < RETRY_MAX_NS ? wait_ns : RETRY_MAX_NS);
 }
 
@@ -377,7 +392,8 @@ void client_verbs_rail_failed(void *session, size_t slot, const struct penstock_
 static int shaken(struct penstock_session *s, struct penstock_error *error)
 {
     if (!s->verbs_lent) {
-        int code = take_rails(s, s, error);
+        int code = try_memory(s, error);
+        code = code ? code : take_rails(s, s, error);
         if (code)
             return code;
     }
@@ -430,39 +446,57 @@ int client_verbs_shake_failed(struct penstock_session *s, struct penstock_error 
 
 /* ---- built anew ---- */
 
+/* What is being built could not be. */
 static void rebuild_failed(struct penstock_session *s, const struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
-    int64_t now_ns = base_now_ns();
+    v->rebuild_error = *error;
+    if (strncmp(error->message, "weight peer ", 12) != 0)
+        base_error_in(&v->rebuild_error, "weight peer %.100s", s->peer);
     for (size_t i = 0; i < v->devices.n; i++)
-        if (is_due(v, i, now_ns)) {
+        if (v->slots[i].in_hand) {
             v->slots[i].in_a_row++;
-            v->slots[i].error = *error;
             put_off(&v->slots[i]);
         }
-    if (rail_engine_alive(v->engine) == 0)
-        client_verbs_give_up(s, error);
+}
+
+/* Takes in hand what is to be built next; false: nothing is left to try. A rail at a time, so that one whose link is
+ * still down costs no other; but a peer that can only count gives its first ones or none. */
+static bool take_in_hand(struct client_verbs *v)
+{
+    int64_t now_ns = base_now_ns();
+    bool any = false;
+    for (size_t i = 0; i < v->devices.n; i++) {
+        struct client_slot *slot = &v->slots[i];
+        slot->in_hand = is_due(v, i, now_ns) && !slot->tried && (!any || !v->choosing);
+        slot->tried = slot->tried || slot->in_hand;
+        any = any || slot->in_hand;
+    }
+    return any;
 }
 
 void client_verbs_rebuild(struct penstock_session *s)
 {
     struct client_verbs *v = s->verbs;
     struct penstock_error error;
-    int64_t now_ns = base_now_ns();
-    bool due = false;
-    if (!v->wanted || v->rebuild || v->judge_ns != 0)
+    if (v->rebuild || v->judge_ns != 0)
         return;
+    if (v->wanted)
+        for (size_t i = 0; i < v->devices.n; i++)
+            v->slots[i].tried = false;
+    v->building = v->building || v->wanted;
     v->wanted = false;
-    for (size_t i = 0; i < v->devices.n; i++)
-        due = due || is_due(v, i, now_ns);
-    if (!due)
-        return;
     bool joins = penstock_catalogue_version(s->catalogue);
-    if (client_session_beside(s, joins ? CLIENT_FOR_JOIN : CLIENT_FOR_MANIFEST, true, &v->rebuild, &error) == 0)
-        return;
-    if (strncmp(error.message, "weight peer ", 12) != 0)
-        base_error_in(&error, "weight peer %.100s", s->peer);
-    rebuild_failed(s, &error);
+    while (v->building) {
+        v->building = take_in_hand(v);
+        if (!v->building)
+            break;
+        if (client_session_beside(s, joins ? CLIENT_FOR_JOIN : CLIENT_FOR_MANIFEST, true, &v->rebuild, &error) == 0)
+            return;
+        rebuild_failed(s, &error);
+    }
+    if (rail_engine_alive(v->engine) == 0 && v->rebuild_error.code)
+        client_verbs_give_up(s, &v->rebuild_error);
 }
 
 void client_verbs_rebuilding(struct penstock_session *s)
@@ -484,6 +518,8 @@ void client_verbs_rebuilding(struct penstock_session *s)
     v->rebuild = NULL;
     if (code)
         rebuild_failed(s, &error);
+    else
+        v->rebuild_error.code = 0;
     if (rail_engine_alive(v->engine) > 0)
         client_verbs_resume(s);
 }

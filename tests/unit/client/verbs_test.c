@@ -384,8 +384,66 @@ static void when_all_rails_fail_the_read_does_and_the_next_has_new_ones(void **s
     assert_null(strstr(error.message, "has gone"));
     sim_port_up(p.ports[0]);
     sim_port_up(p.ports[1]);
-    read_shard1(s, region);
+    for (int i = 0; i < 50 && !(rail(s, 0).up && rail(s, 1).up); i++)
+        read_shard1(s, region);
     assert_true(rail(s, 0).up && rail(s, 1).up);
+    penstock_session_free(s);
+    verbs_peer_end(&p);
+}
+
+static void a_rail_that_stays_down_keeps_no_other_from_coming_back(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { 0 };
+    struct penstock_error error = { 0 };
+    verbs_peer_begin(&p, 2);
+    struct penstock_session *s = verbs_open(&p, NULL);
+    uint32_t region = region_of(s, memory, sizeof memory);
+    penstock_op op = submit(s, region, &shard1, 1);
+    sim_port_down(p.ports[0]);
+    sim_port_down(p.ports[1]);
+    assert_int_equal(penstock_error_class(penstock_wait(s, op, NULL, &error)), PENSTOCK_LOST_CONNECTION);
+    sim_port_up(p.ports[1]);
+    sim_fail_calls(p.client, SIM_QP_CONNECT, 1, 1, PENSTOCK_ESYS); /* as of a port that is down */
+    read_shard1(s, region);
+    assert_false(rail(s, 0).up);
+    assert_true(rail(s, 1).up);
+    penstock_session_free(s);
+    verbs_peer_end(&p);
+}
+
+static void when_no_rail_comes_back_the_read_says_why(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { 0 };
+    struct penstock_error error = { 0 };
+    verbs_peer_begin(&p, 2);
+    struct penstock_session *s = verbs_open(&p, NULL);
+    uint32_t region = region_of(s, memory, sizeof memory);
+    penstock_op op = submit(s, region, &shard1, 1);
+    sim_port_down(p.ports[0]);
+    sim_port_down(p.ports[1]);
+    assert_int_equal(penstock_error_class(penstock_wait(s, op, NULL, &error)), PENSTOCK_LOST_CONNECTION);
+    sim_fail_calls(p.client, SIM_QP_NEW, 1, 2, PENSTOCK_ELIMIT);
+    op = submit(s, region, &shard1, 1);
+    assert_int_equal(penstock_wait(s, op, NULL, &error), PENSTOCK_ELIMIT);
+    assert_ptr_equal(strstr(error.message, "weight peer "), error.message);
+    sim_port_up(p.ports[0]);
+    sim_port_up(p.ports[1]);
+    read_shard1(s, region);
+    penstock_session_free(s);
+    verbs_peer_end(&p);
+}
+
+static void memory_that_nothing_can_be_registered_of_is_read_into_over_tcp(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { 0 };
+    verbs_peer_begin(&p, 2);
+    sim_host_memlock(p.client, 65536); /* of two rails */
+    struct penstock_session *s = verbs_open(&p, NULL);
+    assert_int_equal(penstock_session_transport(s), PENSTOCK_TRANSPORT_TCP);
+    assert_non_null(strstr(penstock_session_transport_why(s), "memlock"));
     penstock_session_free(s);
     verbs_peer_end(&p);
 }
@@ -513,6 +571,9 @@ int main(void)
         cmocka_unit_test(memory_is_registered_once),
         cmocka_unit_test(a_rail_that_fails_is_taken_out_and_built_anew),
         cmocka_unit_test(when_all_rails_fail_the_read_does_and_the_next_has_new_ones),
+        cmocka_unit_test(a_rail_that_stays_down_keeps_no_other_from_coming_back),
+        cmocka_unit_test(when_no_rail_comes_back_the_read_says_why),
+        cmocka_unit_test(memory_that_nothing_can_be_registered_of_is_read_into_over_tcp),
         cmocka_unit_test(a_peer_that_goes_is_no_bad_rail),
         cmocka_unit_test(another_manifest_is_noticed_when_rails_are_built_anew),
         cmocka_unit_test(a_read_can_be_cancelled),
