@@ -196,12 +196,24 @@ static bool outstanding(const struct client_verbs *v)
     return rail_engine_deadline_ns(v->engine) != INT64_MAX;
 }
 
+/* A read that waits for less long than rails are given shortens their deadline, while it is the first. */
+static int64_t deadline_now(const struct penstock_session *s)
+{
+    base_list_for_each (node, (struct base_list *)(uintptr_t)&s->ops) {
+        const struct client_op *op = base_list_entry(node, struct client_op, node);
+        if (op->on_rails)
+            return op->timeout_ns < s->verbs->rail_deadline_ns ? op->timeout_ns : s->verbs->rail_deadline_ns;
+    }
+    return s->verbs->rail_deadline_ns;
+}
+
 /* Polls until nothing more moves; for a thread that waits, a moment longer. The CQs are armed then. */
 static void move(struct penstock_session *s)
 {
     struct client_verbs *v = s->verbs;
     int64_t begun_ns = base_now_ns(), now_ns = begun_ns, moved_ns = begun_ns;
     v->submitted = v->armed = false;
+    rail_engine_set_deadline(v->engine, deadline_now(s));
     for (;;) {
         bool more = rail_engine_poll(v->engine, now_ns);
         now_ns = base_now_ns();

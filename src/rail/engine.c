@@ -346,6 +346,11 @@ bool rail_engine_poll(struct rail_engine *engine, int64_t now_ns)
     return moved;
 }
 
+void rail_engine_set_deadline(struct rail_engine *engine, int64_t deadline_ns)
+{
+    engine->config.deadline_ns = deadline_ns;
+}
+
 int64_t rail_engine_deadline_ns(const struct rail_engine *engine)
 {
     if (engine->due)

@@ -118,6 +118,8 @@ void rail_engine_fail(struct rail_engine *engine, const struct penstock_error *e
 
 /* Takes completions, posts what can be posted, takes out rails past their deadline. Returns whether anything moved. */
 bool rail_engine_poll(struct rail_engine *engine, int64_t now_ns);
+/* Another deadline of rails than that of the config, from the next poll on. */
+void rail_engine_set_deadline(struct rail_engine *engine, int64_t deadline_ns);
 /* When poll has to be called again whatever the fds say; INT64_MAX: never. */
 int64_t rail_engine_deadline_ns(const struct rail_engine *engine);
 /* Arms the CQs that have work outstanding, before a wait on their fds; poll once more after it. A CQ that cannot be

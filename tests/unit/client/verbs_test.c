@@ -391,6 +391,30 @@ static void when_all_rails_fail_the_read_does_and_the_next_has_new_ones(void **s
     verbs_peer_end(&p);
 }
 
+/* A dead link, which gives no error: with automatic time, only the deadline ends it. */
+static void a_read_that_cannot_wait_shortens_the_deadline_of_rails(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { 0 };
+    struct penstock_error error = { 0 };
+    struct penstock_options options = rdma();
+    options.rail_deadline_ns = INT64_C(3600) * 1000000000;
+    verbs_peer_begin(&p, 1);
+    struct penstock_session *s = verbs_open(&p, &options);
+    const struct penstock_read read = { .size = sizeof read,
+                                        .ranges = &shard1,
+                                        .count = 1,
+                                        .region = region_of(s, memory, sizeof memory),
+                                        .timeout_ns = 50000000 };
+    sim_port_drop(p.ports[0], true);
+    assert_int_equal(penstock_read_wait(s, &read, &error), PENSTOCK_ETIMEOUT);
+    assert_int_equal(rail(s, 0).failures, 1);
+    sim_port_drop(p.ports[0], false);
+    read_shard1(s, read.region);
+    penstock_session_free(s);
+    verbs_peer_end(&p);
+}
+
 static void a_rail_that_stays_down_keeps_no_other_from_coming_back(void **state)
 {
     (void)state;
@@ -571,6 +595,7 @@ int main(void)
         cmocka_unit_test(memory_is_registered_once),
         cmocka_unit_test(a_rail_that_fails_is_taken_out_and_built_anew),
         cmocka_unit_test(when_all_rails_fail_the_read_does_and_the_next_has_new_ones),
+        cmocka_unit_test(a_read_that_cannot_wait_shortens_the_deadline_of_rails),
         cmocka_unit_test(a_rail_that_stays_down_keeps_no_other_from_coming_back),
         cmocka_unit_test(when_no_rail_comes_back_the_read_says_why),
         cmocka_unit_test(memory_that_nothing_can_be_registered_of_is_read_into_over_tcp),
