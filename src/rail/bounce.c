@@ -73,14 +73,17 @@ int rail_bounce_make(struct rail_bounce *bounce, struct verbs_pd *const *pds, si
         return 0;
     uint64_t len = len_bytes == 0 ? LEN_BYTES_MAX : base_min_u64(len_bytes, UINT64_C(1) << 40);
     len = base_round_up_u64(base_max_u64(len, LEN_BYTES_MIN), CELL_BYTES_MIN);
-    int code = make(bounce, pds, n, len, error);
+    struct penstock_error failed;
+    int code = make(bounce, pds, n, len, &failed);
     /* A smaller one is slower, and still better than none. */
     while (code && len / 2 >= LEN_BYTES_MIN) {
         len = base_round_up_u64(len / 2, CELL_BYTES_MIN);
-        code = make(bounce, pds, n, len, error);
+        code = make(bounce, pds, n, len, &failed);
     }
     if (code)
-        return base_error_in(error, "memory to land in cannot be registered, nor can a bounce ring instead of it");
+        return base_error_set(error, code,
+                              "memory to land in cannot be registered, nor can a bounce ring instead of it: %s",
+                              failed.message);
     for (uint32_t i = 0; i < bounce->n_cells; i++)
         rail_bounce_give(bounce, bounce->n_cells - 1 - i);
     return 0;
