@@ -59,6 +59,8 @@ static int set_up(void **state)
     peer_options_init(&f->options);
     f->server.options = &f->options;
     f->server.deadlines.message_ns = 10 * BASE_SECOND_NS;
+    pthread_mutex_init(&f->server.lock, NULL);
+    base_list_init(&f->server.connections);
     peer_complaints_init(&f->server.complaints);
     residency_ledger_init(&f->server.ledger, 0);
     peer_models_init(&f->server.models, &(struct peer_models_options){
@@ -88,6 +90,7 @@ static int tear_down(void **state)
     peer_models_fini(&f->server.models);
     residency_ledger_fini(&f->server.ledger);
     peer_complaints_fini(&f->server.complaints);
+    pthread_mutex_destroy(&f->server.lock);
     peer_options_fini(&f->options);
     model_dir_remove(f->base);
     free(f->content);
