@@ -31,10 +31,29 @@ static void end_if(struct peer_server *server, bool (*which)(const struct peer_c
     pthread_mutex_unlock(&server->lock);
 }
 
-static bool is_waiting(const struct peer_connection *c, const void *context)
+/* The client's address without its port. */
+static size_t host_len(const struct peer_connection *c)
+{
+    const char *colon = strrchr(c->client, ':');
+    return colon ? (size_t)(colon - c->client) : strlen(c->client);
+}
+
+/* Whether the host at the other end also has a connection with rails. Under server->lock. */
+static bool has_rails_beside(const struct peer_connection *c)
+{
+    size_t len = host_len(c);
+    base_list_for_each (node, &c->server->connections) {
+        const struct peer_connection *other = base_list_entry(node, struct peer_connection, node);
+        if (other->has_rails && host_len(other) == len && memcmp(other->client, c->client, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_idle(const struct peer_connection *c, const void *context)
 {
     (void)context;
-    return atomic_load(&c->waiting);
+    return atomic_load(&c->waiting) && !has_rails_beside(c);
 }
 
 static bool uses(const struct peer_connection *c, const void *context)
@@ -50,7 +69,7 @@ static bool any(const struct peer_connection *c, const void *context)
 
 void peer_connections_end_idle(struct peer_server *server)
 {
-    end_if(server, is_waiting, NULL, SHUT_RD);
+    end_if(server, is_idle, NULL, SHUT_RD);
 }
 
 void peer_connections_end_model(struct peer_server *server, const struct peer_model *model)
@@ -65,12 +84,30 @@ void peer_connections_end_all(struct peer_server *server)
 
 /* ---- on its own thread ---- */
 
+static bool may_stay(struct peer_connection *c)
+{
+    pthread_mutex_lock(&c->server->lock);
+    bool stays = has_rails_beside(c);
+    pthread_mutex_unlock(&c->server->lock);
+    return stays;
+}
+
+void peer_connection_set_rails(struct peer_connection *c, bool has_rails)
+{
+    pthread_mutex_lock(&c->server->lock);
+    c->has_rails = has_rails;
+    pthread_mutex_unlock(&c->server->lock);
+    /* What was spared for its sake is idle now. */
+    if (!has_rails && atomic_load(&c->server->draining))
+        peer_connections_end_idle(c->server);
+}
+
 /* A drain sets draining and then looks for who is waiting; a thread says that it is waiting and then looks at
- * draining. Whichever comes second sees the other. */
+ * draining. Whichever comes second sees the other. The same goes for has_rails. */
 static int begin_waiting(struct peer_connection *c, struct penstock_error *error)
 {
     atomic_store(&c->waiting, true);
-    if (!atomic_load(&c->server->draining))
+    if (!atomic_load(&c->server->draining) || may_stay(c))
         return 0;
     atomic_store(&c->waiting, false);
     return base_error_set(error, PENSTOCK_ECLOSED, "this peer is shutting down");

@@ -11,13 +11,15 @@ struct peer_connection {
     const struct peer_model *model; /* under server->lock: the watch looks for it; the thread holds the reference */
     _Atomic bool waiting;           /* for bytes, between messages: a drain may end it at once */
     bool over_limit;                /* is only here to be told that there are too many */
+    bool has_rails;                 /* under server->lock: its client reads by RDMA, and a drain waits for it */
     char client[NET_ADDRESS_TEXT_MAX];
 };
 
 /* Takes fd over, and starts a thread for it, or closes it. */
 void peer_connection_start(struct peer_server *server, int fd, const struct net_address *client);
 
-/* Shuts down the connections that wait for a request (idle), those that use a model, or all. From any thread. */
+/* Shuts down the connections that wait for a request (idle), those that use a model, or all. From any thread. Idle ones
+ * of a host that has a connection with rails are left: digests and files travel over TCP beside its rails. */
 void peer_connections_end_idle(struct peer_server *server);
 void peer_connections_end_model(struct peer_server *server, const struct peer_model *model);
 void peer_connections_end_all(struct peer_server *server);
@@ -31,6 +33,9 @@ PENSTOCK_CHECKED int peer_connection_wait(struct peer_connection *connection, in
 /* Some bytes, at once where the last batch left a part of a request, else whenever a request comes. 0: the end. */
 PENSTOCK_CHECKED int peer_connection_read_some(struct peer_connection *connection, void *to, size_t len, bool inside,
                                                size_t *got, struct penstock_error *error);
+
+/* Its client now reads by RDMA, or no longer. */
+void peer_connection_set_rails(struct peer_connection *connection, bool has_rails);
 
 /* A warning about this client. */
 __attribute__((format(printf, 2, 3))) void peer_connection_complain(struct peer_connection *connection,

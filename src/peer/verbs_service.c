@@ -135,7 +135,9 @@ enum peer_end peer_verbs_serve(struct peer_connection *c, struct peer_model *mod
     }
     s->connection = c;
     s->model = model;
+    peer_connection_set_rails(c, true);
     enum peer_end end = serve(s);
+    peer_connection_set_rails(c, false);
     free(s);
     return end;
 }

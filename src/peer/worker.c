@@ -149,7 +149,7 @@ static void warm_model(struct peer_worker *worker, struct peer_model *model)
             progress(&job, len);
         }
     }
-    if (!stopped(&job))
+    if (!stopped(&job) && job.done_bytes > 0)
         base_log_info("%s: warm, %.1f GB", model->id, (double)job.done_bytes / 1e9);
 }
 

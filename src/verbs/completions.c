@@ -31,8 +31,11 @@ int verbs_ib_cq_new(struct verbs_device *device, uint32_t depth, struct verbs_cq
     errno = 0;
     c->cq = api->create_cq(context, cqe, NULL, c->channel, 0);
     if (!c->cq) {
-        code = base_error_sys(error, verbs_ib_null_errno(), "%s: ibv_create_cq of %d entries (the device has %d)",
-                              device->name, cqe, verbs_ib_device(device)->attr.max_cqe);
+        char limit[VERBS_IB_MEMLOCK_WORDS];
+        int e = verbs_ib_null_errno();
+        code =
+            base_error_sys(error, e, "%s%s: ibv_create_cq of %d entries (the device has %d)", device->name,
+                           verbs_ib_memlock_words(e, limit, sizeof limit), cqe, verbs_ib_device(device)->attr.max_cqe);
         goto destroy_channel;
     }
     c->base = (struct verbs_cq){ .device = device, .fd = c->channel->fd };

@@ -1,8 +1,10 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "ibverbs.h"
@@ -15,13 +17,17 @@ bool verbs_ib_is_ours(const struct ibv_device *device)
 int verbs_ib_open_error(const struct verbs_ib_world *world, const struct ibv_device *device, int sys_errno,
                         struct penstock_error *error)
 {
+    char node[PATH_MAX];
     const char *do_this = "";
+    snprintf(node, sizeof node, "%s/%s", world->places.nodes, device->dev_name);
+    /* libibverbs looks elsewhere for a node that it may not open, and says ENOENT. */
+    if (access(node, R_OK | W_OK) != 0)
+        sys_errno = errno;
     if (sys_errno == EACCES || sys_errno == EPERM)
         do_this = ", which this user must be able to read and write";
     else if (sys_errno == ENOENT || sys_errno == ENXIO || sys_errno == ENODEV)
         do_this = ", which is missing (in a container: --device=/dev/infiniband)";
-    return base_error_sys(error, sys_errno, "%s: ibv_open_device uses %s/%s%s", device->name, world->places.nodes,
-                          device->dev_name, do_this);
+    return base_error_sys(error, sys_errno, "%s: ibv_open_device uses %s%s", device->name, node, do_this);
 }
 
 /* The names of what there is, for whoever asked for something else. */

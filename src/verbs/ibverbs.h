@@ -139,6 +139,10 @@ int verbs_ib_mr_new(struct verbs_pd *pd, void *address, uint64_t len_bytes, unsi
 int verbs_ib_mr_dmabuf_new(struct verbs_pd *pd, int dmabuf_fd, uint64_t offset_bytes, uint64_t len_bytes,
                            unsigned access, struct verbs_mr **mr, struct penstock_error *error);
 void verbs_ib_mr_free(struct verbs_mr *mr);
+/* ": the memlock limit (ulimit -l) is 64 KiB...", where sys_errno can come from it; else empty. Queues count as well.
+ */
+#define VERBS_IB_MEMLOCK_WORDS 192
+const char *verbs_ib_memlock_words(int sys_errno, char *out, size_t size);
 unsigned verbs_ib_access(unsigned access); /* enum verbs_access to ibv_access_flags */
 
 /* completions.c */

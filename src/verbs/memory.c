@@ -50,14 +50,20 @@ static struct ibv_mr *register_memory(const struct verbs_ib_api *api, struct ibv
     return api->reg_mr_iova2(pd, address, len_bytes, (uintptr_t)address, flags | IBV_ACCESS_RELAXED_ORDERING);
 }
 
-/* "8192 KiB", as ulimit -l counts. */
-static void memlock_words(char *out, size_t size)
+const char *verbs_ib_memlock_words(int sys_errno, char *out, size_t size)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        snprintf(out, size, "unlimited");
-    else
-        snprintf(out, size, "%llu KiB", (unsigned long long)limit.rlim_cur / 1024);
+    char kib[32] = "unlimited";
+    *out = 0;
+    if (sys_errno != ENOMEM && sys_errno != EPERM)
+        return out;
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        snprintf(kib, sizeof kib, "%llu KiB", (unsigned long long)limit.rlim_cur / 1024); /* as ulimit -l counts */
+    snprintf(out, size,
+             ": the memlock limit (ulimit -l) is %s and has to cover all that is registered: raise it, or "
+             "LimitMEMLOCK=infinity in the systemd unit",
+             kib);
+    return out;
 }
 
 /* What = "ibv_reg_mr of 123 bytes". Each errno has one usual cause. */
@@ -65,18 +71,14 @@ static int register_error(const struct verbs_device *device, const char *what, i
                           struct penstock_error *error)
 {
     int code = PENSTOCK_ESYS;
-    char limit[32];
+    char limit[VERBS_IB_MEMLOCK_WORDS];
     switch (sys_errno) {
     case ENOMEM:
     case EPERM:
         code = PENSTOCK_ELIMIT;
-        memlock_words(limit, sizeof limit);
-        (void)base_error_sys(error, sys_errno,
-                             "%s: the memlock limit (ulimit -l) is %s and has to cover all that is registered: raise "
-                             "it, or LimitMEMLOCK=infinity in the systemd unit; else memory or the device's %d "
-                             "regions have run out: %s",
-                             device->name, limit, VERBS_IB_CAST(const struct verbs_ib_device, device)->attr.max_mr,
-                             what);
+        (void)base_error_sys(error, sys_errno, "%s%s; else memory or the device's %d regions have run out: %s",
+                             device->name, verbs_ib_memlock_words(sys_errno, limit, sizeof limit),
+                             VERBS_IB_CAST(const struct verbs_ib_device, device)->attr.max_mr, what);
         break;
     case EFAULT:
         code = PENSTOCK_EUNSUPPORTED;

@@ -58,13 +58,14 @@ int verbs_ib_qp_new(struct verbs_pd *pd, struct verbs_cq *cq, const struct verbs
     errno = 0;
     q->qp = verbs_ib_api(device)->create_qp(VERBS_IB_CAST(struct verbs_ib_pd, pd)->pd, &init);
     if (!q->qp) {
+        char limit[VERBS_IB_MEMLOCK_WORDS];
         int e = verbs_ib_null_errno();
         free(q);
         return base_error_sys(error, e,
-                              "%s port %u: ibv_create_qp of %u work requests with %u pieces (the device has %d QPs of "
-                              "%d with %d)",
-                              device->name, options->port, options->depth, options->sges_max, attr->max_qp,
-                              attr->max_qp_wr, attr->max_sge);
+                              "%s port %u%s: ibv_create_qp of %u work requests with %u pieces (the device has %d QPs "
+                              "of %d with %d)",
+                              device->name, options->port, verbs_ib_memlock_words(e, limit, sizeof limit),
+                              options->depth, options->sges_max, attr->max_qp, attr->max_qp_wr, attr->max_sge);
     }
     q->base.qpn = q->qp->qp_num;
     int code = to_init(q, options->access, error);

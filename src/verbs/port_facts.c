@@ -1,4 +1,5 @@
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -221,6 +222,45 @@ static int add_device(const struct verbs_ib_world *world, struct ibv_device *dev
     return code;
 }
 
+static bool is_listed(struct ibv_device *const *list, const char *name)
+{
+    while (*list && strcmp((*list)->name, name) != 0)
+        list++;
+    return *list != NULL;
+}
+
+static bool has_nodes(const struct verbs_ib_world *world)
+{
+    bool found = false;
+    DIR *nodes = opendir(world->places.nodes);
+    if (!nodes)
+        return false;
+    for (const struct dirent *d; !found && (d = readdir(nodes));)
+        found = strncmp(d->d_name, "uverbs", 6) == 0;
+    (void)closedir(nodes);
+    return found;
+}
+
+/* A device that the kernel has and libibverbs does not list is one that it has no driver for, or no node. */
+static void name_unlisted(const struct verbs_ib_world *world, struct ibv_device *const *list,
+                          struct penstock_error *error)
+{
+    DIR *devices = opendir(world->places.sysfs);
+    if (!devices)
+        return;
+    for (const struct dirent *d; (d = readdir(devices));) {
+        if (d->d_name[0] == '.' || is_listed(list, d->d_name))
+            continue;
+        if (has_nodes(world))
+            (void)base_error_set(error, 0, "%s: libibverbs has no driver for it (apt install ibverbs-providers)",
+                                 d->d_name);
+        else
+            (void)base_error_set(error, 0, "%s: there is no %s/uverbs* (in a container: --device=/dev/infiniband)",
+                                 d->d_name, world->places.nodes);
+    }
+    (void)closedir(devices);
+}
+
 int verbs_ib_ports(struct verbs_world *world, struct verbs_ports *ports, struct penstock_error *error)
 {
     const struct verbs_ib_world *w = VERBS_IB_CAST(const struct verbs_ib_world, world);
@@ -233,6 +273,8 @@ int verbs_ib_ports(struct verbs_world *world, struct verbs_ports *ports, struct 
     for (size_t i = 0; list[i] && failed != PENSTOCK_ENOMEM; i++)
         if (verbs_ib_is_ours(list[i]) && (code = add_device(w, list[i], ports, error)) != 0)
             failed = code;
+    if (failed == 0)
+        name_unlisted(w, list, error);
     w->api.free_device_list(list);
     if (failed == PENSTOCK_ENOMEM || (failed != 0 && ports->n == 0)) {
         verbs_ports_fini(ports);

@@ -22,7 +22,7 @@ struct fixture {
     pthread_t thread;
     enum peer_end end;
     struct net_stream_ops ops; /* the connection's, with an eye on when it is shut down */
-    size_t qps_at_shutdown;
+    _Atomic size_t qps_at_shutdown;
 
     struct net_stream stream; /* the client's */
     struct rail_devices rails;
@@ -88,7 +88,7 @@ static void connect_the_two(struct fixture *f)
     f->connection.stream.ops = &f->ops;
     f->connection.server = &f->server;
     f->connection.model = f->model;
-    strcpy(f->connection.client, "test");
+    strcpy(f->connection.client, "10.0.0.9:1111");
     base_list_append(&f->server.connections, &f->connection.node);
     watching = f;
 }
@@ -313,6 +313,56 @@ static void a_drain_leaves_it_alone_until_its_time_is_over(void **state)
     assert_int_equal(f->qps_at_shutdown, 2);
 }
 
+/* Another connection, over TCP, that waits for a request. */
+struct other {
+    struct peer_connection connection;
+    int far_end;
+};
+
+static void open_other(struct fixture *f, struct other *o, const char *client)
+{
+    int ends[2];
+    *o = (struct other){ .connection = { .server = &f->server, .waiting = true } };
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    net_stream_plain(&o->connection.stream, ends[0]);
+    o->far_end = ends[1];
+    strcpy(o->connection.client, client);
+    base_list_append(&f->server.connections, &o->connection.node);
+}
+
+static bool is_ended(const struct other *o)
+{
+    uint8_t byte;
+    return recv(o->connection.stream.fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+static void close_other(struct other *o)
+{
+    base_list_remove(&o->connection.node);
+    o->connection.stream.ops->close(&o->connection.stream);
+    close(o->far_end);
+}
+
+static void a_drain_spares_what_its_host_has_beside_it_for_as_long(void **state)
+{
+    struct fixture *f = *state;
+    struct penstock_error error;
+    struct other same, stranger;
+    open_other(f, &same, "10.0.0.9:2222");
+    open_other(f, &stranger, "10.0.0.99:1111");
+    start(f);
+    assert_int_equal(shake_hands(f, 1, NULL, &error), 0);
+    atomic_store(&f->server.draining, true);
+    peer_connections_end_idle(&f->server);
+    assert_true(is_ended(&stranger));
+    assert_false(is_ended(&same));
+    rail_set_fini(&f->set);
+    finish(f);
+    assert_true(is_ended(&same));
+    close_other(&same);
+    close_other(&stranger);
+}
+
 static void a_model_that_was_rewritten_closes_it(void **state)
 {
     struct fixture *f = *state;
@@ -428,6 +478,7 @@ int main(void)
         with_peer(what_a_connected_client_sends_is_discarded),
         with_peer(nothing_can_be_written_through_a_rail),
         with_peer(a_drain_leaves_it_alone_until_its_time_is_over),
+        with_peer(a_drain_spares_what_its_host_has_beside_it_for_as_long),
         with_peer(a_model_that_was_rewritten_closes_it),
         with_peer(no_rails_are_refused),
         with_peer(more_rails_than_there_are_are_refused),

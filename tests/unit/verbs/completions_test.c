@@ -106,6 +106,9 @@ static void a_queue_that_cannot_be_made_leaves_nothing(void **state)
     fake_fail("ibv_create_cq", EINVAL, 0);
     assert_int_equal(verbs_cq_new(device, 100000, &another, &error), PENSTOCK_ESYS);
     assert_words("ibv_create_cq of 100000 entries (the device has 5000)");
+    fake_fail("ibv_create_cq", ENOMEM, 0);
+    assert_int_equal(verbs_cq_new(device, 1, &another, &error), PENSTOCK_ENOMEM);
+    assert_words("fake0: the memlock limit (ulimit -l) is ");
     assert_int_equal(fake->channels, 1);
 }
 

@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static void a_device_has_its_name_and_an_fd_that_never_blocks(void **state)
 {
@@ -28,13 +31,33 @@ static void what_keeps_a_device_from_being_opened_is_said(void **state)
 {
     (void)state;
     struct verbs_device *device;
+    struct verbs_ib_places *places = &((struct verbs_ib_world *)(void *)world)->places;
+    char nodes[] = "/tmp/penstock-nodes-XXXXXX", node[64];
+    assert_non_null(mkdtemp(nodes));
+    snprintf(node, sizeof node, "%s/uverbs0", nodes);
+    places->nodes = nodes;
+
     fake_fail("ibv_open_device", EACCES, 0);
     assert_int_equal(verbs_device_open(world, "fake0", &device, &error), PENSTOCK_ESYS);
-    assert_words("fake0: ibv_open_device uses /dev/infiniband/uverbs0, which this user must be able to");
-    fake_fail("ibv_open_device", ENOENT, 0);
-    assert_int_equal(verbs_device_open(world, "fake0", &device, &error), PENSTOCK_ESYS);
+    assert_int_equal(error.sys_errno, ENOENT); /* the node's own, whatever libibverbs says */
     assert_words("--device=/dev/infiniband");
-    assert_int_equal(error.sys_errno, ENOENT);
+
+    FILE *f = fopen(node, "w");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(verbs_device_open(world, "fake0", &device, &error), PENSTOCK_ESYS);
+    assert_int_equal(error.sys_errno, EACCES);
+    assert_words("fake0: ibv_open_device uses /tmp/penstock-nodes-");
+    assert_words("/uverbs0, which this user must be able to read and write");
+    assert_int_equal(unlink(node), 0);
+    assert_int_equal(rmdir(nodes), 0);
+    places->nodes = "/nowhere";
+}
+
+static void a_call_that_fails_on_the_way_is_named(void **state)
+{
+    (void)state;
+    struct verbs_device *device;
     fake_fail("ibv_get_device_list", EMFILE, 0);
     assert_int_equal(verbs_device_open(world, "fake0", &device, &error), PENSTOCK_ESYS);
     assert_words("fake0: ibv_get_device_list");
@@ -86,6 +109,7 @@ int main(int argc, char **argv)
         FAKE_TEST(a_device_has_its_name_and_an_fd_that_never_blocks),
         FAKE_TEST(another_name_is_answered_with_those_there_are),
         FAKE_TEST(what_keeps_a_device_from_being_opened_is_said),
+        FAKE_TEST(a_call_that_fails_on_the_way_is_named),
         FAKE_TEST(events_come_with_their_port_and_are_acknowledged_at_once),
         FAKE_TEST(a_channel_that_breaks_means_that_the_device_is_gone),
     };

@@ -142,6 +142,10 @@ static void a_pair_that_cannot_be_made_leaves_nothing(void **state)
     fake_fail("ibv_create_qp", EINVAL, 0);
     assert_int_equal(verbs_qp_new(pd, cq, &options, &another, &error), PENSTOCK_ESYS);
     assert_words("ibv_create_qp of 128 work requests with 4 pieces (the device has 100 QPs of 4096 with 30)");
+    fake_fail("ibv_create_qp", ENOMEM, 0);
+    assert_int_equal(verbs_qp_new(pd, cq, &options, &another, &error), PENSTOCK_ENOMEM);
+    assert_words("fake0 port 1: the memlock limit (ulimit -l) is ");
+    assert_words("LimitMEMLOCK=infinity in the systemd unit: ibv_create_qp");
     fake_fail("ibv_modify_qp", EINVAL, FAKE_NEGATIVE);
     assert_int_equal(verbs_qp_new(pd, cq, &options, &another, &error), PENSTOCK_ESYS);
     assert_words("fake0 port 1: ibv_modify_qp to INIT: Invalid argument");

@@ -184,6 +184,32 @@ static void a_device_that_cannot_be_opened_is_left_out_and_named(void **state)
     assert_words("fake0: ibv_open_device");
 }
 
+static void a_device_that_libibverbs_does_not_list_is_named(void **state)
+{
+    (void)state;
+    struct verbs_ib_places *places = &((struct verbs_ib_world *)(void *)world)->places;
+    write_fact("rate", "800 Gb/sec (4X XDR)\n"); /* the kernel has fake0 */
+    places->sysfs = sysfs;
+    assert_int_equal(verbs_ports(world, &ports, &error), 0);
+    assert_string_equal(error.message, "");
+    verbs_ports_fini(&ports);
+
+    fake->n_devices = 0;
+    places->nodes = "/nowhere";
+    assert_int_equal(verbs_ports(world, &ports, &error), 0);
+    assert_int_equal(ports.n, 0);
+    assert_string_equal(error.message,
+                        "fake0: there is no /nowhere/uverbs* (in a container: --device=/dev/infiniband)");
+
+    char nodes[256];
+    snprintf(nodes, sizeof nodes, "%s/fake0/ports/1", sysfs);
+    write_fact("uverbs0", "");
+    places->nodes = nodes;
+    assert_int_equal(verbs_ports(world, &ports, &error), 0);
+    assert_string_equal(error.message, "fake0: libibverbs has no driver for it (apt install ibverbs-providers)");
+    places->nodes = "/nowhere";
+}
+
 static void when_none_can_be_opened_that_is_an_error(void **state)
 {
     (void)state;
@@ -213,6 +239,7 @@ int main(int argc, char **argv)
         TEST(old_contexts_are_asked_in_the_old_way),
         TEST(two_devices_with_two_ports_are_four),
         TEST(a_device_that_cannot_be_opened_is_left_out_and_named),
+        TEST(a_device_that_libibverbs_does_not_list_is_named),
         TEST(when_none_can_be_opened_that_is_an_error),
     };
     if (!mkdtemp(sysfs))
