@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -83,6 +85,19 @@ static int open_device(struct peer_registration *r, struct verbs_device *device,
     return verbs_pd_new(device, &on->pd, error);
 }
 
+/* Whether the kernel registers file mappings at all: by one page, before a cold file is read in for nothing. */
+static int probe(struct peer_registration *r, struct penstock_error *error)
+{
+    struct verbs_mr *mr;
+    const struct peer_held *held = &r->hold.shards[0];
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    int code =
+        verbs_mr_new(r->devices[0].pd, held->at, base_min_u64(held->len_bytes, page), VERBS_REMOTE_READ, &mr, error);
+    if (code == 0)
+        verbs_mr_free(mr);
+    return code;
+}
+
 /* A piece is one shard on one device, shard by shard: what a device refuses shows at once. */
 static int register_piece(void *context, size_t piece, struct penstock_error *error)
 {
@@ -114,10 +129,8 @@ static void lay_out(struct peer_registration *r, const struct rail_devices *rail
             }
 }
 
-static int register_all(struct attempt *a, struct penstock_error *error)
+static int open_devices(struct peer_registration *r, const struct rail_devices *rails, struct penstock_error *error)
 {
-    struct peer_registration *r = a->r;
-    const struct rail_devices *rails = a->registrar->rails;
     for (size_t i = 0; i < rails->n; i++) {
         bool known = false;
         for (size_t d = 0; d < r->n_devices; d++)
@@ -126,14 +139,25 @@ static int register_all(struct attempt *a, struct penstock_error *error)
         if (code)
             return code;
     }
+    return 0;
+}
+
+static int register_all(struct attempt *a, struct penstock_error *error)
+{
+    struct peer_registration *r = a->r;
+    int code = open_devices(r, a->registrar->rails, error);
+    if (code == 0 && r->hold.how == PEER_HOLD_MAP)
+        code = probe(r, error);
+    if (code)
+        return code;
     const struct peer_pieces pieces = {
         .n = r->hold.n * r->n_devices, .run = register_piece, .context = a, .stop = a->registrar->stop
     };
-    int code = peer_parallel(&pieces, REGISTER_THREADS, error);
+    code = peer_parallel(&pieces, REGISTER_THREADS, error);
     if (code == 0)
         code = peer_hold_seal(&r->hold, error);
     if (code == 0)
-        lay_out(r, rails);
+        lay_out(r, a->registrar->rails);
     return code;
 }
 

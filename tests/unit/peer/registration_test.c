@@ -261,11 +261,12 @@ static void a_call_that_fails_leaves_nothing_and_the_next_client_may_have_it(voi
         enum sim_call call;
         uint64_t n;
     } calls[] = { { SIM_PD_NEW, 2 }, { SIM_MR_NEW, 2 * SHARDS } };
-    const enum peer_hold_how ways[] = { PEER_HOLD_MAP, PEER_HOLD_COPY };
+    const enum peer_hold_how ways[] = { PEER_HOLD_MAP, PEER_HOLD_COPY }; /* of a map one page is tried first */
     uint64_t before = residency_used(&f->ledger);
     for (size_t w = 0; w < 2; w++)
         for (size_t c = 0; c < 2; c++)
-            for (uint64_t nth = 1; nth <= calls[c].n; nth++) {
+            for (uint64_t nth = 1; nth <= calls[c].n + (calls[c].call == SIM_MR_NEW && ways[w] == PEER_HOLD_MAP);
+                 nth++) {
                 struct penstock_error error;
                 f->registrar.hold = ways[w];
                 sim_fail_calls(f->host, calls[c].call, nth, 1, PENSTOCK_ESYS);
@@ -321,7 +322,7 @@ static void clients_that_come_at_once_wait_for_one_registration(void **state)
         assert_int_equal(pthread_join(threads[i], &failed), 0);
         assert_null(failed);
     }
-    assert_int_equal(sim_calls(f->host, SIM_MR_NEW), 2 * SHARDS);
+    assert_int_equal(sim_calls(f->host, SIM_MR_NEW), 1 + 2 * SHARDS); /* a page was tried first */
 }
 
 #define with_model(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
