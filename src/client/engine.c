@@ -78,8 +78,12 @@ void client_engine_die(struct penstock_session *s, const struct penstock_error *
     s->in_flight_bytes = 0;
     s->sending = NULL;
     s->out_at = s->out_end = 0;
-    base_list_for_each (node, &s->ops)
-        client_op_end(s, base_list_entry(node, struct client_op, node), error->code, NULL);
+    base_list_for_each (node, &s->ops) {
+        struct client_op *op = base_list_entry(node, struct client_op, node);
+        free(op->error); /* of a part of it, which this explains */
+        op->error = NULL;
+        client_op_end(s, op, error->code, NULL);
+    }
 }
 
 void client_engine_fail(struct penstock_session *s, struct penstock_error *error)

@@ -21,6 +21,7 @@
 struct client_control {
     struct net_stream stream;
     size_t rails; /* in use, that it brought; the stream is closed once there are none */
+    bool mute;    /* it broke by itself: nothing is learned from it any more */
 };
 
 /* One of rail_devices, paired with a rail of the peer's. */

@@ -357,16 +357,19 @@ bool client_verbs_peer_gone(void *session, struct penstock_error *error)
         struct net_stream *stream = &v->controls[i].stream;
         uint8_t byte;
         const struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
-        ssize_t n = stream->ops->readv(stream, &iov, 1);
+        ssize_t n = v->controls[i].mute ? -EAGAIN : stream->ops->readv(stream, &iov, 1);
         if (n == 0 || n == -ECONNRESET || n == -EPIPE)
             base_error_set(error, PENSTOCK_ECLOSED,
                            "weight peer %.100s: has gone: it closed the connection that the rails hang on, or died",
                            s->peer);
         else if (n > 0)
             base_error_set(error, PENSTOCK_EPROTO, "weight peer %.100s: sent bytes that nobody asked for", s->peer);
-        else
-            continue; /* whatever else a stream may suffer, the rails are another way */
-        return true;
+        if (n >= 0 || n == -ECONNRESET || n == -EPIPE)
+            return true;
+        if (n != -EAGAIN) { /* whatever else a stream may suffer, the rails are another way */
+            v->controls[i].mute = true;
+            epoll_ctl(s->epoll, EPOLL_CTL_DEL, stream->fd, NULL);
+        }
     }
     return false;
 }

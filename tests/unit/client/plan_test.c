@@ -81,11 +81,45 @@ static void ranges_in_order_need_few_pieces(void **state)
     penstock_catalogue_unref(c);
 }
 
+/* As rails take them: no piece has a bound, and other files are left for TCP. */
+static void what_rails_take_is_joined_and_the_rest_is_left(void **state)
+{
+    (void)state;
+    struct penstock_catalogue *c = catalogue();
+    const struct penstock_range ranges[] = {
+        { .file = 2, .len_bytes = 10, .dst_bytes = 5 },
+        { .file = 1, .offset_bytes = 20 << 20, .len_bytes = 20 << 20, .dst_bytes = 20 << 20 },
+        { .file = 0, .offset_bytes = 100, .len_bytes = 0 },
+        { .file = 1, .offset_bytes = 0, .len_bytes = 20 << 20, .dst_bytes = 0 },
+        { .file = 0, .offset_bytes = 50, .len_bytes = 50, .dst_bytes = 60 << 20 },
+        { .file = 0, .offset_bytes = 0, .len_bytes = 50, .dst_bytes = 41 << 20 }, /* touches that in the file alone */
+    };
+    struct client_split split;
+    assert_int_equal(client_split_make(c, ranges, 6, 64 << 20, &split, NULL), 0);
+    assert_int_equal(split.n_rails, 3);
+    assert_int_equal(split.rails[0].local_offset, 41 << 20);
+    assert_int_equal(split.rails[1].remote_offset, 50);
+    assert_int_equal(split.rails[2].region, 1);
+    assert_int_equal(split.rails[2].len_bytes, 40 << 20);
+    assert_int_equal(split.n_files, 1);
+    assert_int_equal(split.files[0].file, 2);
+    client_split_fini(&split);
+
+    struct penstock_error error;
+    assert_int_equal(client_split_make(c, ranges, 6, 60 << 20, &split, &error), PENSTOCK_EINVAL);
+    assert_non_null(strstr(error.message, "range 4"));
+    assert_int_equal(client_split_make(c, NULL, 0, 0, &split, NULL), 0);
+    assert_int_equal(split.n_rails + split.n_files, 0);
+    client_split_fini(&split);
+    penstock_catalogue_unref(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_ranges_are_planned_rightly),
         cmocka_unit_test(ranges_in_order_need_few_pieces),
+        cmocka_unit_test(what_rails_take_is_joined_and_the_rest_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 #include "verbs_peer.h"
 
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 static uint8_t memory[4 << 20];
 
@@ -499,6 +500,50 @@ static void a_peer_that_goes_is_no_bad_rail(void **state)
     }
 }
 
+/* Of a peer that dies the rails may say so first. */
+static void rails_that_fail_just_before_the_peer_is_gone_are_no_bad_rails(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { 0 };
+    struct penstock_error error = { 0 };
+    verbs_peer_begin(&p, 2);
+    struct penstock_session *s = verbs_open(&p, NULL);
+    penstock_op op = submit(s, region_of(s, memory, sizeof memory), &shard1, 1);
+    sim_host_kill(p.host);
+    while (s->verbs->judge_ns == 0) {
+        size_t n;
+        assert_int_equal(penstock_poll(s, NULL, 0, &n), 0);
+    }
+    verbs_peer_die(&p);
+    assert_int_equal(penstock_wait(s, op, NULL, &error), PENSTOCK_ECLOSED);
+    assert_non_null(strstr(error.message, "has gone"));
+    penstock_session_free(s);
+    verbs_peer_end(&p);
+}
+
+static void a_child_does_nothing_to_its_parents_rails(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { 0 };
+    verbs_peer_begin(&p, 2);
+    struct penstock_session *s = verbs_open(&p, NULL);
+    uint32_t region = region_of(s, memory, sizeof memory);
+    read_shard1(s, region);
+    const struct sim_objects before = sim_host_objects(p.client);
+    pid_t child = fork();
+    if (child == 0) {
+        penstock_session_free(s);
+        const struct sim_objects after = sim_host_objects(p.client);
+        _exit(memcmp(&before, &after, sizeof before) != 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    read_shard1(s, region);
+    penstock_session_free(s);
+    verbs_peer_end(&p);
+}
+
 static void another_manifest_is_noticed_when_rails_are_built_anew(void **state)
 {
     (void)state;
@@ -600,6 +645,8 @@ int main(void)
         cmocka_unit_test(when_no_rail_comes_back_the_read_says_why),
         cmocka_unit_test(memory_that_nothing_can_be_registered_of_is_read_into_over_tcp),
         cmocka_unit_test(a_peer_that_goes_is_no_bad_rail),
+        cmocka_unit_test(rails_that_fail_just_before_the_peer_is_gone_are_no_bad_rails),
+        cmocka_unit_test(a_child_does_nothing_to_its_parents_rails),
         cmocka_unit_test(another_manifest_is_noticed_when_rails_are_built_anew),
         cmocka_unit_test(a_read_can_be_cancelled),
         cmocka_unit_test(a_session_can_be_freed_at_each_step),
