@@ -135,7 +135,7 @@ static void expire(struct rail_engine *engine, struct rail_slot *slot)
 {
     if (peer_gone(engine))
         return;
-    struct penstock_error error;
+    struct penstock_error error = { 0 };
     (void)base_error_set(&error, PENSTOCK_ETIMEOUT,
                          "no completion for %.1f s with %u work requests outstanding: is the link up?",
                          (double)engine->config.deadline_ns / 1e9, slot->n_posted);
