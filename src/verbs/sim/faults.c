@@ -43,7 +43,7 @@ void sim_fail_completion(struct verbs_world *world, uint64_t nth, int status)
 
 static bool goes_through(const struct sim_port *end, const struct sim_port *port, const struct sim_world *host)
 {
-    return end->device->world == host || end == port;
+    return port ? end == port : end->device->world == host; /* one of both is given */
 }
 
 /* What is under way through a port, or to and from a host, is lost: never heard of again, or given up after the
