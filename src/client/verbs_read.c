@@ -239,6 +239,12 @@ void client_verbs_collect(struct penstock_session *s)
 {
     struct client_verbs *v = s->verbs;
     struct penstock_session *b = v->beside;
+    /* The rails are up, so that this says no more than it: a peer that drains them listens no more. */
+    if (b->step == CLIENT_DEAD && b->error.code == PENSTOCK_EUNREACHABLE)
+        base_error_set(&b->error, PENSTOCK_EUNREACHABLE,
+                       "weight peer %.100s: takes no further connection, by which files and digests come: it is being "
+                       "stopped, or has gone",
+                       s->peer);
     base_list_for_each (node, &b->done) {
         struct client_op *theirs = base_list_entry(node, struct client_op, node), *op = theirs->user;
         const struct penstock_error *words = theirs->error;

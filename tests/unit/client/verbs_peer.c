@@ -214,7 +214,7 @@ void verbs_peer_begin(struct verbs_peer *p, size_t rails)
     pthread_create(&p->acceptor, NULL, accept_all, p);
 }
 
-void verbs_peer_die(struct verbs_peer *p)
+void verbs_peer_stop_listening(struct verbs_peer *p)
 {
     if (p->listener < 0)
         return;
@@ -222,12 +222,18 @@ void verbs_peer_die(struct verbs_peer *p)
     pthread_join(p->acceptor, NULL);
     close(p->listener);
     p->listener = -1;
+}
+
+void verbs_peer_die(struct verbs_peer *p)
+{
+    verbs_peer_stop_listening(p);
     for (size_t i = 0; i < p->n_connections; i++)
         shutdown(p->fds[i], SHUT_RDWR);
     for (size_t i = 0; i < p->n_connections; i++) {
         pthread_join(p->threads[i], NULL);
         close(p->fds[i]);
     }
+    p->n_connections = 0;
 }
 
 void verbs_peer_end(struct verbs_peer *p)

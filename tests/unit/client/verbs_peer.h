@@ -52,6 +52,8 @@ struct verbs_peer {
 
 /* Two hosts on one fabric, with a device a rail at each; then the peer listens. */
 void verbs_peer_begin(struct verbs_peer *p, size_t rails);
+/* As a peer that drains. */
+void verbs_peer_stop_listening(struct verbs_peer *p);
 /* Closes every connection, as a peer that dies. Its rails go with them. */
 void verbs_peer_die(struct verbs_peer *p);
 /* Dies, and checks that the client has left nothing behind. */

@@ -521,6 +521,25 @@ static void rails_that_fail_just_before_the_peer_is_gone_are_no_bad_rails(void *
     verbs_peer_end(&p);
 }
 
+static void a_peer_that_drains_gives_what_rails_give_and_no_more(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { 0 };
+    struct penstock_error error = { 0 };
+    const struct penstock_range file = { .len_bytes = 10, .file = 2 };
+    verbs_peer_begin(&p, 2);
+    struct penstock_session *s = verbs_open(&p, NULL);
+    uint32_t region = region_of(s, memory, sizeof memory);
+    verbs_peer_stop_listening(&p);
+    read_shard1(s, region);
+    penstock_op op = submit(s, region, &file, 1);
+    assert_int_equal(penstock_wait(s, op, NULL, &error), PENSTOCK_EUNREACHABLE);
+    assert_non_null(strstr(error.message, "being stopped"));
+    read_shard1(s, region); /* the session goes on */
+    penstock_session_free(s);
+    verbs_peer_end(&p);
+}
+
 static void a_child_does_nothing_to_its_parents_rails(void **state)
 {
     (void)state;
@@ -646,6 +665,7 @@ int main(void)
         cmocka_unit_test(memory_that_nothing_can_be_registered_of_is_read_into_over_tcp),
         cmocka_unit_test(a_peer_that_goes_is_no_bad_rail),
         cmocka_unit_test(rails_that_fail_just_before_the_peer_is_gone_are_no_bad_rails),
+        cmocka_unit_test(a_peer_that_drains_gives_what_rails_give_and_no_more),
         cmocka_unit_test(a_child_does_nothing_to_its_parents_rails),
         cmocka_unit_test(another_manifest_is_noticed_when_rails_are_built_anew),
         cmocka_unit_test(a_read_can_be_cancelled),
