@@ -52,9 +52,9 @@ class Agent:
             return f.read()
 
     def die(self):
-        """The whole host, at once: nobody is told."""
-        with open("/proc/sysrq-trigger", "w", encoding="ascii") as trigger:
-            trigger.write("o")
+        """The whole host, at once, and as soon as this is answered: nobody is told."""
+        self.start(["sh", "-c", "sleep 0.2; echo o >/proc/sysrq-trigger"])
+        return True
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """In the guest: what the tests share. Peers here or on the other host, pulls, and what the kernel knows of RDMA."""
 
 import filecmp
+import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -77,7 +79,7 @@ def shards_of(directory):
 # ---- clients ----
 
 class Pull:
-    """`penstock pull` under way."""
+    """`penstock pull` under way, into a directory that goes with the test."""
 
     def __init__(self, address, name, *words, before=(), env=None):
         self.directory = os.path.join(DISK, f"pulled-{os.getpid()}-{time.monotonic_ns()}")
@@ -133,8 +135,16 @@ def hardware_counter(device, name):
 
 # ---- tests ----
 
+def remove_pulled():
+    for directory in glob.glob(os.path.join(DISK, "pulled-*")):
+        shutil.rmtree(directory)
+
+
 class OneHost(harness.PeerTest):
     """Peers and clients here."""
+
+    def tearDown(self):
+        remove_pulled()
 
     def pull(self, peer, name, *words, **options):
         """One that is right, or the test fails."""
@@ -172,6 +182,9 @@ class RemotePeer:
 
 class TwoHosts(unittest.TestCase):
     """Clients here, peers on the other host."""
+
+    def tearDown(self):
+        remove_pulled()
 
     @classmethod
     def setUpClass(cls):
