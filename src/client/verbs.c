@@ -143,12 +143,15 @@ static void look_at_devices(struct penstock_session *s)
     for (size_t i = 0; i < v->devices.n; i++) {
         enum verbs_event event;
         uint8_t port = 0;
-        while ((event = verbs_device_event(v->devices.devices[i], &port)) != VERBS_EVENT_NONE)
+        while ((event = verbs_device_event(v->devices.devices[i], &port)) != VERBS_EVENT_NONE) {
+            if (event == VERBS_EVENT_DEVICE_GONE) /* its fd tells of that for ever */
+                (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, v->devices.devices[i]->event_fd, NULL);
             for (size_t slot = 0; slot < v->devices.n; slot++)
                 if (v->devices.devices[slot] == v->devices.devices[i] &&
                     (event == VERBS_EVENT_DEVICE_GONE ||
                      (event == VERBS_EVENT_PORT_DOWN && v->devices.ports[slot].port == port)))
                     port_is_down(s, slot, event);
+        }
     }
 }
 
@@ -176,9 +179,13 @@ static bool look(struct penstock_session *s, struct penstock_error *error)
     struct client_verbs *v = s->verbs;
     struct epoll_event events[8];
     int n = epoll_wait(s->epoll, events, sizeof events / sizeof *events, 0);
-    bool others = false; /* than CQs, which are polled in any case */
-    for (int i = 0; i < n; i++)
+    bool cqs = false, others = false; /* than CQs, which are polled in any case */
+    for (int i = 0; i < n; i++) {
+        cqs = cqs || events[i].data.u32 == CLIENT_WATCH_CQ;
         others = others || events[i].data.u32 != CLIENT_WATCH_CQ;
+    }
+    if (cqs)
+        rail_engine_woken(v->engine);
     if (others) {
         if (client_verbs_peer_gone(s, error))
             return true;
@@ -223,11 +230,11 @@ static void move(struct penstock_session *s)
             s->more = now_ns - begun_ns > BUDGET_NS;
             if (s->more)
                 return;
-        } else if (v->armed || !outstanding(v)) {
+        } else if (v->armed) {
             return;
-        } else if (!s->waited_for || now_ns - moved_ns > SPIN_NS) {
-            rail_engine_arm(v->engine);
-            v->armed = true; /* and what came before it is polled for once more */
+        } else if (!s->waited_for || !outstanding(v) || now_ns - moved_ns > SPIN_NS) {
+            rail_engine_arm(v->engine); /* where nothing is outstanding: what woke and is of no use any more */
+            v->armed = true;            /* and what came before it is polled for once more */
         }
     }
 }

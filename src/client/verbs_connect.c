@@ -228,6 +228,28 @@ static int exchange(struct penstock_session *s, struct penstock_error *error)
 
 /* ---- control connections ---- */
 
+static int watch(const struct penstock_session *s, int fd, uint32_t what, struct penstock_error *error)
+{
+    struct epoll_event event = { .events = EPOLLIN, .data.u32 = what };
+    if (fd < 0 || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
+        return 0;
+    return base_error_sys(error, errno, "epoll_ctl");
+}
+
+/* A port that goes down, a device that goes: each once, whatever the number of its rails. */
+static int watch_devices(const struct penstock_session *s, struct penstock_error *error)
+{
+    const struct rail_devices *devices = &s->verbs->devices;
+    int code = 0;
+    for (size_t i = 0; code == 0 && i < devices->n; i++) {
+        bool known = false;
+        for (size_t j = 0; j < i; j++)
+            known = known || devices->devices[j] == devices->devices[i];
+        code = known ? 0 : watch(s, devices->devices[i]->event_fd, 0, error);
+    }
+    return code;
+}
+
 static int make_engine(struct penstock_session *s, struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
@@ -242,7 +264,8 @@ static int make_engine(struct penstock_session *s, struct penstock_error *error)
         return 0;
     for (size_t i = 0; i < v->pairing.n; i++)
         v->slots[v->pairing.own[i]].paired = true;
-    int code = rail_engine_new(&config, &v->engine, error);
+    int code = watch_devices(s, error);
+    code = code ? code : rail_engine_new(&config, &v->engine, error);
     v->up = code == 0;
     return code;
 }
@@ -260,14 +283,6 @@ static int try_memory(struct penstock_session *s, struct penstock_error *error)
     for (size_t i = 0; i < v->pairing.n; i++)
         verbs_mr_free(mrs[i]);
     return code;
-}
-
-static int watch(const struct penstock_session *s, int fd, uint32_t what, struct penstock_error *error)
-{
-    struct epoll_event event = { .events = EPOLLIN, .data.u32 = what };
-    if (fd < 0 || epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
-        return 0;
-    return base_error_sys(error, errno, "epoll_ctl");
 }
 
 /* Into its slot. */

@@ -173,7 +173,7 @@ static void empty_slot(struct rail_engine *engine, struct rail_slot *slot)
     slot->posted_bytes = 0;
     slot->posted = (struct rail_queue){ 0 };
     slot->n_chained = slot->n_chained_sges = 0;
-    slot->filling = slot->armed = slot->unarmable = false;
+    slot->filling = slot->armed = slot->woken = slot->unarmable = false;
     rail_weigh(engine);
     engine->due = true;
 
@@ -364,13 +364,23 @@ int64_t rail_engine_deadline_ns(const struct rail_engine *engine)
     return first;
 }
 
+void rail_engine_woken(struct rail_engine *engine)
+{
+    for (size_t i = 0; i < engine->config.n_rails; i++) {
+        struct rail_slot *slot = &engine->slots[i];
+        slot->armed = false;
+        slot->woken = rail_slot_alive(slot);
+    }
+}
+
 void rail_engine_arm(struct rail_engine *engine)
 {
     for (size_t i = 0; i < engine->config.n_rails; i++) {
         struct rail_slot *slot = &engine->slots[i];
-        if (slot->n_posted == 0 || slot->armed)
+        if (slot->armed || (slot->n_posted == 0 && !slot->woken))
             continue;
         slot->armed = true;
+        slot->woken = false;
         if (verbs_cq_arm(slot->rail.cq, &slot->error)) {
             slot->unarmable = true;
             engine->due = true;

@@ -125,6 +125,9 @@ int64_t rail_engine_deadline_ns(const struct rail_engine *engine);
 /* Arms the CQs that have work outstanding, before a wait on their fds; poll once more after it. A CQ that cannot be
  * armed costs its rail, in that poll. */
 void rail_engine_arm(struct rail_engine *engine);
+/* The fd of a CQ was readable: the next arm takes what is on them, and they are quiet then. An event may come after its
+ * completion was polled, and would else wake for nothing again and again. */
+void rail_engine_woken(struct rail_engine *engine);
 
 void rail_engine_stats(const struct rail_engine *engine, size_t slot, struct rail_stats *stats);
 

@@ -73,6 +73,7 @@ struct rail_slot {
     struct rail rail; /* zeroed: EMPTY */
     enum rail_slot_state state;
     bool armed;           /* and nothing has been polled since */
+    bool woken;           /* its fd may have told since: to be armed even where nothing is outstanding */
     bool unarmable;       /* with error: the next poll takes the rail out */
     bool lost;            /* with error: the owner is still to be told */
     uint32_t depth;       /* most work requests posted at once */

@@ -100,11 +100,16 @@ void verbs_ib_device_close(struct verbs_device *device)
 
 enum verbs_event verbs_ib_device_event(struct verbs_device *device, uint8_t *port)
 {
+    struct verbs_ib_device *d = verbs_ib_device(device);
     struct ibv_async_event event;
     *port = 0;
     errno = 0;
-    if (verbs_ib_api(device)->get_async_event(verbs_ib_device(device)->context, &event) != 0)
-        return errno == EAGAIN || errno == EINTR ? VERBS_EVENT_NONE : VERBS_EVENT_DEVICE_GONE;
+    if (verbs_ib_api(device)->get_async_event(d->context, &event) != 0) {
+        if (errno == EAGAIN || errno == EINTR || d->gone)
+            return VERBS_EVENT_NONE;
+        d->gone = true;
+        return VERBS_EVENT_DEVICE_GONE;
+    }
     enum verbs_event what = VERBS_EVENT_OTHER;
     switch (event.event_type) {
     case IBV_EVENT_PORT_ERR:

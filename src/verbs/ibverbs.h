@@ -63,6 +63,7 @@ struct verbs_ib_device {
     struct verbs_device base;
     struct ibv_context *context;
     struct ibv_device_attr attr;
+    bool gone; /* and its owner was told: the channel fails for ever */
 };
 
 struct verbs_ib_pd {

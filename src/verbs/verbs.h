@@ -64,7 +64,8 @@ void verbs_ports_fini(struct verbs_ports *ports);
 struct verbs_device {
     struct verbs_world *world;
     char name[VERBS_NAME_MAX];
-    int event_fd; /* readable: verbs_device_event has something. -1: none (the simulated world) */
+    int event_fd; /* readable: verbs_device_event has something, and for ever once the device is gone. -1: none (the
+                     simulated world) */
 };
 
 struct verbs_pd {

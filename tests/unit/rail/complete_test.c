@@ -112,6 +112,29 @@ static void a_cq_that_cannot_be_armed_costs_its_rail(void **state)
     rig_end(&rig);
 }
 
+/* Nor is an event that comes late, when its completion was polled already, left to wake again. */
+static void what_woke_is_taken_even_where_nothing_is_outstanding(void **state)
+{
+    (void)state;
+    struct rig_options options = scattered();
+    rig_begin(&rig, &options);
+    rail_engine_woken(rig.engine);
+    rail_engine_arm(rig.engine);
+    assert_int_equal(sim_calls(rig.client, SIM_CQ_ARM), 2);
+    rail_engine_arm(rig.engine);
+    assert_int_equal(sim_calls(rig.client, SIM_CQ_ARM), 2);
+
+    struct rail_transfer t = rig_transfer(&rig, 0, ranges, N_RANGES);
+    rig_submit(&rig, &t);
+    rail_engine_poll(rig.engine, 0);
+    rail_engine_woken(rig.engine); /* armed, and told of nothing that is there */
+    rail_engine_arm(rig.engine);
+    assert_int_equal(sim_calls(rig.client, SIM_CQ_ARM), 4);
+    rig_run(&rig, &t);
+    rig_expect_landed(&rig, ranges, N_RANGES);
+    rig_end(&rig);
+}
+
 static void a_dead_link_is_noticed_by_its_deadline(void **state)
 {
     (void)state;
@@ -363,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_rail_that_fails_at_any_completion_costs_the_transfer_nothing),
         cmocka_unit_test(a_rail_that_fails_at_any_post_or_poll_costs_the_transfer_nothing),
         cmocka_unit_test(a_cq_that_cannot_be_armed_costs_its_rail),
+        cmocka_unit_test(what_woke_is_taken_even_where_nothing_is_outstanding),
         cmocka_unit_test(a_dead_link_is_noticed_by_its_deadline),
         cmocka_unit_test(a_slow_rail_that_completes_now_and_then_has_no_deadline),
         cmocka_unit_test(an_owner_who_did_not_poll_for_long_loses_no_rail),

@@ -98,6 +98,11 @@ static void a_channel_that_breaks_means_that_the_device_is_gone(void **state)
     uint8_t port;
     fake_fail("ibv_get_async_event", EIO, FAKE_MINUS_ONE);
     assert_int_equal(verbs_device_event(device, &port), VERBS_EVENT_DEVICE_GONE);
+    fake_fail("ibv_get_async_event", EIO, FAKE_MINUS_ONE); /* as it does from then on: said once */
+    assert_int_equal(verbs_device_event(device, &port), VERBS_EVENT_NONE);
+    verbs_device_close(device);
+
+    device = fake_device();
     fake_fail("ibv_get_async_event", EINTR, FAKE_MINUS_ONE);
     assert_int_equal(verbs_device_event(device, &port), VERBS_EVENT_NONE);
     verbs_device_close(device);
