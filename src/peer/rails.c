@@ -75,6 +75,10 @@ static void *register_staged(void *argument)
     for (; model; model = peer_models_next(models, model))
         if (!atomic_load(&server->draining))
             (void)!peer_registration_want(model, &server->registrar, NULL); /* which says what came of it */
+    pthread_mutex_lock(&server->lock);
+    server->registered = true;
+    pthread_cond_signal(&server->gone);
+    pthread_mutex_unlock(&server->lock);
     return NULL;
 }
 
@@ -95,6 +99,14 @@ bool peer_rails_registered(struct peer_server *server, int64_t timeout_ns)
         return true;
     int64_t until_ns = base_deadline_ns(timeout_ns);
     const struct timespec until = { .tv_sec = until_ns / BASE_SECOND_NS, .tv_nsec = until_ns % BASE_SECOND_NS };
-    server->is_registering = pthread_clockjoin_np(server->registering, NULL, CLOCK_MONOTONIC, &until) != 0;
-    return !server->is_registering;
+    int r = 0;
+    pthread_mutex_lock(&server->lock);
+    while (!server->registered && r == 0)
+        r = pthread_cond_timedwait(&server->gone, &server->lock, &until);
+    bool registered = server->registered;
+    pthread_mutex_unlock(&server->lock);
+    if (registered)
+        pthread_join(server->registering, NULL);
+    server->is_registering = !registered;
+    return registered;
 }

@@ -32,8 +32,8 @@ struct peer_server {
     struct rail_devices rails; /* n 0: there is no RDMA, for that reason */
     char no_rdma[400];
     struct peer_registrar registrar;
-    pthread_t registering; /* what is staged at start; is_registering: it has not been joined */
-    bool is_registering;
+    pthread_t registering; /* what is staged at start */
+    bool is_registering;   /* the main thread's: it has not been joined */
     struct peer_models models;
     struct peer_worker worker;
     struct peer_complaints complaints;
@@ -41,7 +41,8 @@ struct peer_server {
 
     /* A leaf: nothing is locked with it held. */
     pthread_mutex_t lock;
-    pthread_cond_t gone;          /* a connection ended */
+    pthread_cond_t gone;          /* a connection ended, or registering did */
+    bool registered;              /* what was staged at start: registering is about to end */
     struct base_list connections; /* of every thread, refusals too */
     size_t n_serving, n_refusing;
 };
