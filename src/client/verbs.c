@@ -73,6 +73,18 @@ static void free_session(struct penstock_session **s)
     *s = NULL;
 }
 
+/* The sessions beside, and the control connections. */
+static void close_streams(struct client_verbs *v)
+{
+    free_session(&v->beside);
+    free_session(&v->rebuild);
+    free_session(&v->asking);
+    while (v->n_controls > 0) {
+        struct net_stream *stream = &v->controls[--v->n_controls].stream;
+        stream->ops->close(stream);
+    }
+}
+
 static uint64_t moved(const struct client_verbs *v, size_t slot)
 {
     struct rail_stats stats;
@@ -90,22 +102,26 @@ void client_verbs_stop(struct penstock_session *s)
         v->slots[i].moved_bytes = moved(v, i);
     rail_engine_free(v->engine);
     v->engine = NULL;
-    free_session(&v->beside);
-    free_session(&v->rebuild);
-    free_session(&v->asking);
-    while (v->n_controls > 0) {
-        struct net_stream *stream = &v->controls[--v->n_controls].stream;
-        stream->ops->close(stream);
-    }
+    close_streams(v);
+}
+
+/* In a child of fork(): the devices are the parent's, and whatever is done to them here is done to it. Connections are
+ * let go of, as by a session over TCP: else the peer would not see the parent close them. */
+static void leave_to_parent(struct penstock_session *s)
+{
+    struct client_verbs *v = s->verbs;
+    s->verbs = NULL;
+    s->shake = NULL;
+    if (v->rebuild)
+        v->rebuild->shake = NULL;
+    close_streams(v);
 }
 
 void client_verbs_close(struct penstock_session *s)
 {
     struct client_verbs *v = s->verbs;
     if (v && !s->verbs_lent && v->owner != getpid()) {
-        /* The devices are the parent's: whatever is done to them here is done to it. */
-        s->verbs = NULL;
-        s->shake = NULL;
+        leave_to_parent(s);
         return;
     }
     client_shake_free(s->shake);

@@ -206,10 +206,11 @@ static int copy(struct peer_hold *hold, const struct peer_model *model, struct r
 int peer_hold_make(struct peer_hold *hold, const struct peer_model *model, enum peer_hold_how how,
                    struct residency_ledger *ledger, const _Atomic bool *stop, struct penstock_error *error)
 {
-    *hold = (struct peer_hold){ .how = how, .n = n_shards(model) };
-    hold->shards = calloc(hold->n ? hold->n : 1, sizeof *hold->shards);
+    *hold = (struct peer_hold){ .how = how };
+    hold->shards = calloc(n_shards(model) + 1, sizeof *hold->shards);
     if (!hold->shards)
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for %zu shards", hold->n);
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for %zu shards", n_shards(model));
+    hold->n = n_shards(model);
     for (size_t i = 0; i < hold->n; i++) {
         hold->shards[i].len_bytes = model->files[i].len_bytes;
         if (how == PEER_HOLD_MAP)

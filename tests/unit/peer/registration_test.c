@@ -6,6 +6,17 @@
 
 #define SHARDS 2u
 
+/* Linked with --wrap: of this thread's allocations the one after so many fails; negative: none. */
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+static _Thread_local long until_failure = -1;
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return until_failure >= 0 && until_failure-- == 0 ? NULL : __real_calloc(n, size);
+}
+
 /* A host with three rails on two devices, and a model of two shards. */
 struct fixture {
     char base[64], dir[256];
@@ -277,6 +288,38 @@ static void a_call_that_fails_leaves_nothing_and_the_next_client_may_have_it(voi
     assert_int_equal(want(f, NULL), 0);
 }
 
+static void each_allocation_may_fail(void **state)
+{
+    struct fixture *f = *state;
+    const enum peer_hold_how ways[] = { PEER_HOLD_MAP, PEER_HOLD_COPY };
+    for (size_t way = 0; way < 2; way++) {
+        uint64_t used = residency_used(&f->ledger);
+        bool done = false;
+        long n = 0;
+        for (f->registrar.hold = ways[way]; !done; n++) {
+            struct penstock_error error = { 0 };
+            until_failure = n;
+            int code = want(f, &error);
+            done = until_failure >= 0; /* there was none that could fail */
+            until_failure = -1;
+            assert_int_equal(code, done ? 0 : PENSTOCK_ENOMEM);
+            if (!done) {
+                assert_registered(f, 0);
+                assert_int_equal(residency_used(&f->ledger), used);
+            }
+        }
+        assert_true(n > 5);
+        /* The model goes, and with it the registration; it is staged again. */
+        struct penstock_error error;
+        peer_models_unref(&f->models, f->model);
+        peer_models_fini(&f->models);
+        peer_models_init(&f->models,
+                         &(struct peer_models_options){ .ledger = &f->ledger, .staged = ignore, .rewritten = ignore });
+        assert_int_equal(peer_models_add(&f->models, NULL, f->dir, &error), 0);
+        assert_int_equal(peer_models_get(&f->models, "m", &f->model, &error), 0);
+    }
+}
+
 static void a_peer_that_shuts_down_registers_nothing_more(void **state)
 {
     struct fixture *f = *state;
@@ -341,6 +384,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_shard_that_a_device_cannot_register_is_named, set_up_small_device, tear_down),
         with_model(more_shards_than_clients_can_be_told_of_are_refused),
         with_model(a_call_that_fails_leaves_nothing_and_the_next_client_may_have_it),
+        with_model(each_allocation_may_fail),
         with_model(a_peer_that_shuts_down_registers_nothing_more),
         with_model(idle_models_on_demand_do_not_pin_memory_for_long),
         with_model(clients_that_come_at_once_wait_for_one_registration),
