@@ -223,7 +223,8 @@ int cmd_ls(int argc, char **argv)
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
-    struct penstock_options how = { .size = sizeof how };
+    /* A manifest needs no rails, which a peer may have to register the model for. */
+    struct penstock_options how = { .size = sizeof how, .transport = PENSTOCK_TRANSPORT_TCP };
     bool json = false;
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {

@@ -412,7 +412,8 @@ static int pull_once(const struct pull_options *options, int signal_fd, struct p
         rc = choose_target(options, dir, sizeof dir, name, sizeof name, error);
     if (rc == 0) {
         if (!options->quiet)
-            patience_begin("waiting for %s to stage %s...", options->peer, options->model);
+            patience_begin("waiting for %s to stage %s%s...", options->peer, options->model,
+                           options->transport == PENSTOCK_TRANSPORT_TCP ? "" : ", or to register it for RDMA");
         rc = pull_session_open(options, NULL, signal_fd, &session, error);
         patience_end();
     }

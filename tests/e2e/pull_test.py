@@ -190,9 +190,10 @@ class Transports(PullTest):
 
     def test_listing_asks_for_no_rails(self):
         with FakePeer(tiny_model()) as peer:
-            listed = self.run_penstock("ls", peer.address, env={**os.environ, "PENSTOCK_TRANSPORT": "rdma",
-                                                                "PENSTOCK_RAILS": "none"})
-        self.assertEqual(listed.returncode, 0, listed.stderr)
+            for words in ((peer.address,), (peer.address, "fake")):
+                listed = self.run_penstock("ls", *words, env={**os.environ, "PENSTOCK_TRANSPORT": "rdma",
+                                                              "PENSTOCK_RAILS": "none"})
+                self.assertEqual(listed.returncode, 0, listed.stderr)
 
     def test_words_that_are_no_transport_or_rail_are_refused(self):
         with FakePeer(tiny_model()) as peer:
@@ -564,7 +565,8 @@ class Listing(PullTest):
             self.assertIn(f"waiting for {peer.address} to list its models...", self.run_penstock("ls", peer.address).stderr)
             waiting = f"waiting for {peer.address} to stage fake..."
             self.assertIn(waiting, self.run_penstock("ls", peer.address, "fake").stderr)
-            self.assertIn(waiting, self.pull(peer, "-j", "1").stderr)
+            self.assertIn(waiting, self.pull(peer, "-j", "1", "--transport", "tcp").stderr)
+            self.assertIn("to stage fake, or to register it for RDMA...", self.pull(peer, "-j", "1").stderr)
             self.assertEqual(self.pull(peer, "-j", "1", "-q").stderr, "")
 
     def test_a_peer_that_is_stopped_before_it_answers_is_said_to_be(self):
