@@ -170,6 +170,36 @@ void client_plan_fini(struct client_plan *plan)
 
 /* ---- for rails ---- */
 
+/* Room for every range: few join where they are scattered. */
+static bool allocate_split(struct client_split *split, size_t on_rails)
+{
+    size_t rails_bytes, files_bytes;
+    if (!base_mul_size(on_rails, sizeof *split->rails, &rails_bytes) ||
+        !base_mul_size(split->n_files, sizeof *split->files, &files_bytes))
+        return false;
+    split->rails = malloc(rails_bytes ? rails_bytes : 1);
+    split->files = malloc(files_bytes ? files_bytes : 1);
+    return split->rails && split->files;
+}
+
+static void join(const struct penstock_range *ranges, size_t n, struct client_split *split)
+{
+    struct rail_range *last = NULL;
+    for (const struct penstock_range *r = ranges; r != ranges + n; r++) {
+        if (r->len_bytes == 0)
+            continue;
+        if (last && last->region == r->file && last->remote_offset + last->len_bytes == r->offset_bytes &&
+            last->local_offset + last->len_bytes == r->dst_bytes) {
+            last->len_bytes += r->len_bytes;
+            continue;
+        }
+        last = &split->rails[split->n_rails++];
+        *last = (struct rail_range){
+            .remote_offset = r->offset_bytes, .local_offset = r->dst_bytes, .len_bytes = r->len_bytes, .region = r->file
+        };
+    }
+}
+
 int client_split_make(const struct penstock_catalogue *catalogue, const struct penstock_range *ranges, size_t n,
                       uint64_t region_bytes, struct client_split *split, struct penstock_error *error)
 {
@@ -179,38 +209,20 @@ int client_split_make(const struct penstock_catalogue *catalogue, const struct p
     int code = take(catalogue, &ranges, n, region_bytes, &len_bytes, &copy, error);
     if (code)
         return code;
-    size_t shards = penstock_catalogue_shards(catalogue), on_rails = 0, files_bytes = 0, rails_bytes = 0;
+    size_t shards = penstock_catalogue_shards(catalogue), on_rails = 0;
     while (on_rails < n && ranges[on_rails].file < shards)
         on_rails++;
     split->n_files = n - on_rails;
-    bool fits = base_mul_size(on_rails, sizeof *split->rails, &rails_bytes) &&
-                base_mul_size(split->n_files, sizeof *split->files, &files_bytes);
-    if (fits && on_rails > 0)
-        split->rails = malloc(rails_bytes);
-    if (fits && split->n_files > 0)
-        split->files = malloc(files_bytes);
-    if ((on_rails > 0 && !split->rails) || (split->n_files > 0 && !split->files)) {
+    if (allocate_split(split, on_rails)) {
+        join(ranges, on_rails, split);
+        if (split->n_files > 0)
+            memcpy(split->files, ranges + on_rails, split->n_files * sizeof *ranges);
+    } else {
         client_split_fini(split);
-        free(copy);
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the requests of %zu ranges", n);
-    }
-    if (split->files)
-        memcpy(split->files, ranges + on_rails, files_bytes);
-    for (const struct penstock_range *r = ranges; r != ranges + on_rails; r++) {
-        struct rail_range *last = split->n_rails ? &split->rails[split->n_rails - 1] : NULL;
-        if (r->len_bytes == 0)
-            continue;
-        if (last && last->region == r->file && last->remote_offset + last->len_bytes == r->offset_bytes &&
-            last->local_offset + last->len_bytes == r->dst_bytes)
-            last->len_bytes += r->len_bytes;
-        else
-            split->rails[split->n_rails++] = (struct rail_range){ .remote_offset = r->offset_bytes,
-                                                                  .local_offset = r->dst_bytes,
-                                                                  .len_bytes = r->len_bytes,
-                                                                  .region = r->file };
+        code = base_error_set(error, PENSTOCK_ENOMEM, "no memory for the requests of %zu ranges", n);
     }
     free(copy);
-    return 0;
+    return code;
 }
 
 void client_split_fini(struct client_split *split)

@@ -13,111 +13,12 @@
 #include "client/verbs.h"
 #include "model/digest.h"
 
-#define CONNECT_TIMEOUT_NS (30 * BASE_SECOND_NS)
-#define MANIFEST_TIMEOUT_NS (300 * BASE_SECOND_NS)
-#define REPLY_TIMEOUT_NS (30 * BASE_SECOND_NS)
-#define RAILS_TIMEOUT_NS (1800 * BASE_SECOND_NS)
-
-/* No struct grows so long: a size above it was never set. */
-#define SIZED_BYTES_MAX 4096u
-
-/* A caller's struct, of whatever size it knows, as this version's. what names it. */
-#define take_sized(to, from, what, error) take_bytes((to), sizeof *(to), (from), (from) ? (from)->size : 0, what, error)
-
-static int take_bytes(void *to, size_t to_size, const void *from, size_t from_size, const char *what,
-                      struct penstock_error *error)
-{
-    if (!from)
-        return base_error_set(error, PENSTOCK_EINVAL, "%s: none given", what);
-    if (from_size < sizeof(size_t) || from_size > SIZED_BYTES_MAX)
-        return base_error_set(error, PENSTOCK_EINVAL, "%s: size is not set to its sizeof", what);
-    for (size_t i = to_size; i < from_size; i++)
-        if (((const uint8_t *)from)[i] != 0)
-            return base_error_set(error, PENSTOCK_EUNSUPPORTED,
-                                  "%s: asks for something that a later version of libpenstock has, and this does not",
-                                  what);
-    memset(to, 0, to_size);
-    memcpy(to, from, from_size < to_size ? from_size : to_size);
-    return 0;
-}
-
 static int missing(const char *what, struct penstock_error *error)
 {
     return base_error_set(error, PENSTOCK_EINVAL, "%s must be given, not NULL", what);
 }
 
 /* ---- begin and end ---- */
-
-static int64_t or_default(int64_t timeout_ns, int64_t otherwise)
-{
-    return timeout_ns ? timeout_ns : otherwise;
-}
-
-/* NULL: not in the environment, or empty. */
-static const char *environment(const char *name)
-{
-    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): who calls setenv beside other threads has lost
-    return value && *value ? value : NULL;
-}
-
-static int take_transport(int asked, enum penstock_transport *out, struct penstock_error *error)
-{
-    static const char *const names[] = { "auto", "rdma", "tcp" }; /* in the order of the enumeration */
-    if (asked < PENSTOCK_TRANSPORT_AUTO || asked > PENSTOCK_TRANSPORT_TCP)
-        return base_error_set(error, PENSTOCK_EINVAL, "options: unknown transport %d", asked);
-    *out = (enum penstock_transport)asked;
-    const char *said = asked == PENSTOCK_TRANSPORT_AUTO ? environment("PENSTOCK_TRANSPORT") : NULL;
-    if (!said)
-        return 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(said, names[i]) == 0) {
-            *out = (enum penstock_transport)i;
-            return 0;
-        }
-    return base_error_set(error, PENSTOCK_EINVAL, "PENSTOCK_TRANSPORT: '%.100s' is none of auto, rdma, tcp", said);
-}
-
-/* Opens what RDMA needs, where it may be wanted. */
-static int take_rails(struct penstock_session *s, struct verbs_world *world, const struct penstock_options *o,
-                      struct penstock_error *error)
-{
-    struct penstock_error why = { 0 };
-    int code = take_transport(o->transport, &s->transport, error);
-    if (code || s->transport == PENSTOCK_TRANSPORT_TCP)
-        return code;
-    const char *rails = o->rails ? o->rails : environment("PENSTOCK_RAILS");
-    code = client_verbs_open(world, rails, &s->verbs, &why);
-    if (code == 0) {
-        s->verbs->rail_deadline_ns = or_default(o->rail_deadline_ns, RAIL_DEADLINE_NS);
-        return 0;
-    }
-    if (s->transport == PENSTOCK_TRANSPORT_AUTO && code != PENSTOCK_EINVAL) {
-        s->why_tcp = strdup(why.message);
-        return 0;
-    }
-    if (code == PENSTOCK_EINVAL && rails != o->rails)
-        base_error_in(&why, "PENSTOCK_RAILS");
-    if (error)
-        *error = why;
-    return code;
-}
-
-static int take_options(struct penstock_session *s, struct verbs_world *world, const struct penstock_options *options,
-                        enum client_purpose purpose, struct penstock_error *error)
-{
-    struct penstock_options o = { 0 };
-    int code = options ? take_sized(&o, options, "options", error) : 0;
-    if (code)
-        return code;
-    if (o.connect_timeout_ns < 0 || o.manifest_timeout_ns < 0 || o.reply_timeout_ns < 0 || o.rail_deadline_ns < 0 ||
-        o.rails_timeout_ns < 0)
-        return base_error_set(error, PENSTOCK_EINVAL, "options: a timeout is negative");
-    s->connect_timeout_ns = or_default(o.connect_timeout_ns, CONNECT_TIMEOUT_NS);
-    s->manifest_timeout_ns = or_default(o.manifest_timeout_ns, MANIFEST_TIMEOUT_NS);
-    s->reply_timeout_ns = or_default(o.reply_timeout_ns, REPLY_TIMEOUT_NS);
-    s->rails_timeout_ns = or_default(o.rails_timeout_ns, RAILS_TIMEOUT_NS);
-    return purpose == CLIENT_FOR_MODELS ? 0 : take_rails(s, world, &o, error);
-}
 
 static int take_model(const char *model, const struct penstock_catalogue *catalogue, struct penstock_error *error)
 {
@@ -169,7 +70,7 @@ static int prepare(struct verbs_world *world, const char *peer, const struct pen
         return PENSTOCK_ENOMEM;
     }
     struct client_op *open = NULL;
-    code = take_options(s, world, options, purpose, error);
+    code = client_options_take(s, world, options, purpose, error);
     if (code == 0 && (s->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
         code = base_error_sys(error, errno, "epoll_create");
     else if (code == 0 && !(open = client_op_new(s, CLIENT_OP_OPEN, s->manifest_timeout_ns, NULL)))
@@ -356,7 +257,7 @@ int penstock_register(struct penstock_session *session, const struct penstock_me
     struct penstock_memory m;
     if (!session || !region)
         return missing("session and region", error);
-    int code = take_sized(&m, memory, "memory", error);
+    int code = client_take_sized(&m, memory, "memory", error);
     if (code)
         return code;
     code = check_memory(&m, error);
@@ -469,7 +370,7 @@ int penstock_submit(struct penstock_session *session, const struct penstock_read
         (void)missing("session and op", error);
         return PENSTOCK_EINVAL;
     }
-    int code = take_sized(&r, read, "read", error);
+    int code = client_take_sized(&r, read, "read", error);
     code = code ? code : can_submit(s, r.timeout_ns, error);
     if (code)
         return code;
@@ -483,7 +384,7 @@ int penstock_submit(struct penstock_session *session, const struct penstock_read
     code = plan_read(s, &r, &plan, &split, error);
     if (code)
         return code;
-    struct client_op *o = client_op_new(s, CLIENT_OP_READ, or_default(r.timeout_ns, s->reply_timeout_ns), r.user);
+    struct client_op *o = client_op_new(s, CLIENT_OP_READ, r.timeout_ns ? r.timeout_ns : s->reply_timeout_ns, r.user);
     if (!o) {
         client_plan_fini(&plan);
         client_split_fini(&split);
@@ -505,7 +406,7 @@ int penstock_submit_digests(struct penstock_session *session, const struct penst
     struct penstock_session *s = session;
     if (!s || !op)
         return missing("session and op", error);
-    int code = take_sized(&d, digests, "digests", error);
+    int code = client_take_sized(&d, digests, "digests", error);
     code = code ? code : can_submit(s, d.timeout_ns, error);
     if (code)
         return code;
@@ -516,7 +417,8 @@ int penstock_submit_digests(struct penstock_session *session, const struct penst
         return base_error_set(error, PENSTOCK_EINVAL, "digests: %s has no chunk %" PRIu64, file->name, d.first_chunk);
     if (!d.out || d.max == 0)
         return base_error_set(error, PENSTOCK_EINVAL, "digests: there is no room for any");
-    struct client_op *o = client_op_new(s, CLIENT_OP_DIGESTS, or_default(d.timeout_ns, s->reply_timeout_ns), d.user);
+    struct client_op *o =
+        client_op_new(s, CLIENT_OP_DIGESTS, d.timeout_ns ? d.timeout_ns : s->reply_timeout_ns, d.user);
     if (!o)
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");
     o->one_request = (struct client_request){ .file = d.file, .offset_bytes = d.first_chunk };

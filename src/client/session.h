@@ -1,6 +1,6 @@
-/* One session: a non-blocking state machine over one stream. session.c has the public calls, engine.c drives, hello.c
- * takes it from the dial to the first request, flight.c moves requests and replies, op.c keeps the operations; verbs.h
- * is what it has instead of flights where it runs over RDMA.
+/* One session: a non-blocking state machine over one stream. session.c has the public calls, options.c what they are
+ * asked for, engine.c drives, hello.c takes it from the dial to the first request, flight.c moves requests and replies,
+ * op.c keeps the operations; verbs.h is what it has instead of flights where it runs over RDMA.
  *
  * A session belongs to one thread at a time: nothing here is locked. Only catalogues are shared. */
 #ifndef PENSTOCK_CLIENT_SESSION_H
@@ -180,6 +180,18 @@ static inline struct client_flight *client_flight_at(struct penstock_session *s,
 {
     return &s->flights[(s->flight_head + i) % CLIENT_FLIGHTS_MAX];
 }
+
+/* ---- options.c ---- */
+
+/* A caller's struct, of whatever size it knows, as this version's. what names it. */
+#define client_take_sized(to, from, what, error)                                                                       \
+    client_take_bytes((to), sizeof *(to), (from), (from) ? (from)->size : 0, what, error)
+PENSTOCK_CHECKED int client_take_bytes(void *to, size_t to_size, const void *from, size_t from_size, const char *what,
+                                       struct penstock_error *error);
+/* Into the session, with the devices that it may need. options may be NULL. */
+PENSTOCK_CHECKED int client_options_take(struct penstock_session *s, struct verbs_world *world,
+                                         const struct penstock_options *options, enum client_purpose purpose,
+                                         struct penstock_error *error);
 
 /* ---- op.c ---- */
 

@@ -1,6 +1,6 @@
 /* What a session over RDMA has: devices, rails and the control connections that they hang on, the memory registered
  * with them, and up to three sessions beside it. verbs.c opens, drives and closes; verbs_connect.c goes from a manifest
- * to rails, and builds anew those that failed; verbs_read.c has the reads.
+ * to rails; verbs_rails.c has them as they come, fail and are built anew; verbs_read.c has the reads.
  *
  * Shards are read over rails. Everything else (files, digests) is asked of a TCP session of its own, opened when it is
  * first needed. */
@@ -104,6 +104,12 @@ int client_verbs_shake(struct penstock_session *s, struct penstock_error *error)
 /* CLIENT_SHAKING failed with *error. 0: the session goes on, with fewer rails or over TCP. */
 PENSTOCK_CHECKED int client_verbs_shake_failed(struct penstock_session *s, struct penstock_error *error);
 void client_shake_free(struct client_shake *shake); /* NULL is fine */
+/* ---- verbs_rails.c ---- */
+
+/* What the handshake of `from` (s itself, or one that builds rails for it) has brought: rails for the slots that have
+ * none, and the stream that they hang on. */
+PENSTOCK_CHECKED int client_verbs_take_rails(struct penstock_session *s, struct penstock_session *from,
+                                             struct penstock_error *error);
 /* Begins to build anew what has failed, where it is time. */
 void client_verbs_rebuild(struct penstock_session *s);
 /* Drives that on. */
