@@ -142,14 +142,11 @@ void client_verbs_close(struct penstock_session *s)
 static void port_is_down(struct penstock_session *s, size_t slot, enum verbs_event event)
 {
     struct client_verbs *v = s->verbs;
-    const struct rail_port *port = &v->devices.ports[slot];
     struct penstock_error error;
     if (!v->engine || !rail_engine_rail(v->engine, slot))
         return;
-    if (event == VERBS_EVENT_DEVICE_GONE)
-        base_error_set(&error, PENSTOCK_ECLOSED, "%s: the device is gone", port->device);
-    else
-        base_error_set(&error, PENSTOCK_ECLOSED, "%s port %u: the port went down", port->device, port->port);
+    base_error_set(&error, PENSTOCK_ECLOSED, "%s",
+                   event == VERBS_EVENT_DEVICE_GONE ? "the device is gone" : "the port went down (ip link, rdma link)");
     rail_engine_detach(v->engine, slot, &error);
 }
 
