@@ -12,7 +12,7 @@ DEADLINE = 5  # s: of a rail that has work and completes none
 
 def words_of(pull):
     """Why it failed."""
-    return next(line for line in pull.said.splitlines() if line.startswith("penstock: "))
+    return next((line for line in pull.said.splitlines() if "weight peer" in line), pull.said)
 
 
 class Faults(TwoHosts):
