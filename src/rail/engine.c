@@ -13,7 +13,6 @@ enum { READS_OUT_FROZEN = 16 }; /* where nothing else was agreed on */
 
 static void destroy(struct rail_engine *engine)
 {
-    rail_bounce_fini(&engine->bounce);
     free(engine->works);
     free(engine);
 }
@@ -231,6 +230,8 @@ void rail_engine_fail(struct rail_engine *engine, const struct penstock_error *e
 static int check_rail(const struct rail_engine *engine, size_t slot, const struct rail *rail,
                       struct penstock_error *error)
 {
+    if (engine->freed)
+        return base_error_set(error, PENSTOCK_ECANCELED, "rail %zu: the session has ended", slot);
     if (slot >= engine->config.n_rails || rail_slot_alive(&engine->slots[slot]))
         return base_error_set(error, PENSTOCK_EINVAL, "rail %zu: no such slot is empty", slot);
     if (!rail->qp || rail->own >= engine->config.devices->n)
@@ -333,6 +334,8 @@ void rail_engine_free(struct rail_engine *engine)
     rail_engine_stop(engine, &error);
     for (size_t i = 0; i < engine->config.n_rails; i++)
         engine->slots[i].lost = false;
+    /* Now, not when the last callback has returned: the PDs may go before that. */
+    rail_bounce_fini(&engine->bounce);
     engine->freed = true;
     tell(engine);
 }

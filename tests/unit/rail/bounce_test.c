@@ -107,6 +107,41 @@ static void a_rail_that_fails_leaves_its_cells_to_the_others(void **state)
     }
 }
 
+/* The owner frees the PDs next, although the engine itself lasts until the callback has returned. */
+static void free_engine(struct rig *r, struct rail_transfer *transfer)
+{
+    (void)transfer;
+    struct rail_engine *engine = r->engine;
+    struct rail rail = { 0 };
+    r->engine = NULL;
+    if (!engine)
+        return;
+    rail_engine_free(engine);
+    assert_int_equal(sim_host_objects(r->client).mrs, 0);
+    assert_int_equal(sim_host_objects(r->client).qps, 0);
+    assert_int_equal(rail_engine_attach(engine, 0, &rail, false, NULL), PENSTOCK_ECANCELED);
+}
+
+static void the_ring_is_gone_when_an_engine_freed_within_a_callback_is(void **state)
+{
+    (void)state;
+    struct rig_options options = unregistered();
+    rig_begin(&rig, &options);
+    rig.on_done = free_engine;
+    struct rail_transfer t[2];
+    for (size_t i = 0; i < 2; i++) {
+        t[i] = rig_transfer(&rig, i, ranges, 5);
+        rig_submit(&rig, &t[i]);
+    }
+    while (rig.engine) {
+        rail_engine_poll(rig.engine, sim_now(rig.fabric));
+        sim_step(rig.fabric);
+    }
+    assert_int_equal(rig.n_done[0], 1);
+    assert_int_equal(rig.n_done[1], 1);
+    rig_end(&rig);
+}
+
 static void a_write_has_no_ring(void **state)
 {
     (void)state;
@@ -198,6 +233,7 @@ int main(void)
         cmocka_unit_test(a_ring_smaller_than_the_queues_holds_them_back),
         cmocka_unit_test(the_ring_is_as_large_as_the_memlock_limit_lets_it_be),
         cmocka_unit_test(a_rail_that_fails_leaves_its_cells_to_the_others),
+        cmocka_unit_test(the_ring_is_gone_when_an_engine_freed_within_a_callback_is),
         cmocka_unit_test(a_write_has_no_ring),
         cmocka_unit_test(device_memory_is_never_touched),
         cmocka_unit_test(device_memory_of_one_rail_goes_over_that_rail),
