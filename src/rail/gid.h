@@ -11,9 +11,9 @@
 enum rail_gid_kind {
     RAIL_GID_NONE,       /* unspecified, multicast or loopback: nothing reaches it */
     RAIL_GID_IPV4,       /* IPv4-mapped, from elsewhere reachable too */
-    RAIL_GID_IPV6,       /* global or unique local; InfiniBand's with a subnet prefix of its own */
+    RAIL_GID_IPV6,       /* global or unique local */
     RAIL_GID_IPV4_LOCAL, /* 169.254/16 */
-    RAIL_GID_IPV6_LOCAL, /* fe80::/10; InfiniBand's default subnet too */
+    RAIL_GID_IPV6_LOCAL, /* fe80::/10 */
 };
 
 enum rail_gid_kind rail_gid_kind(const uint8_t gid[16]);

@@ -12,7 +12,6 @@
 enum rank {
     RANK_ROUTABLE_IPV4,
     RANK_ROUTABLE_IPV6,
-    RANK_INFINIBAND,
     RANK_LOCAL_IPV4,
     RANK_LOCAL_IPV6,
     RANK_ROCE_V1,
@@ -20,14 +19,12 @@ enum rank {
     RANK_NONE
 };
 
-static enum rank rank(const struct verbs_port *port, const struct verbs_gid *gid)
+static enum rank rank(const struct verbs_gid *gid)
 {
     enum rail_gid_kind kind = rail_gid_kind(gid->raw);
     bool local = kind == RAIL_GID_IPV4_LOCAL || kind == RAIL_GID_IPV6_LOCAL;
     if (kind == RAIL_GID_NONE)
         return RANK_NONE;
-    if (!port->ethernet)
-        return RANK_INFINIBAND;
     if (gid->type != VERBS_GID_ROCE_V2)
         return local ? RANK_ROCE_V1_LOCAL : RANK_ROCE_V1;
     if (rail_gid_is_ipv4(gid->raw))
@@ -46,7 +43,7 @@ static const struct verbs_gid *best_gid(const struct verbs_port *port)
 {
     const struct verbs_gid *best = NULL;
     for (size_t i = 0; i < port->n_gids; i++)
-        if (rank(port, &port->gids[i]) < (best ? rank(port, best) : RANK_NONE))
+        if (rank(&port->gids[i]) < (best ? rank(best) : RANK_NONE))
             best = &port->gids[i];
     return best;
 }
@@ -68,16 +65,16 @@ static const struct verbs_gid *pick_gid(const struct verbs_port *port, const str
     if (!names_gid(wish))
         return best_gid(port);
     for (size_t i = 0; i < port->n_gids; i++)
-        if (wished_gid(wish, &port->gids[i]) && (!best || rank(port, &port->gids[i]) < rank(port, best)))
+        if (wished_gid(wish, &port->gids[i]) && (!best || rank(&port->gids[i]) < rank(best)))
             best = &port->gids[i];
     return best;
 }
 
 /* ---- words ---- */
 
-static const char *type_name(const struct verbs_port *port, const struct verbs_gid *gid)
+static const char *type_name(const struct verbs_gid *gid)
 {
-    return !port->ethernet ? "InfiniBand" : gid->type == VERBS_GID_ROCE_V2 ? "RoCE v2" : "RoCE v1";
+    return gid->type == VERBS_GID_ROCE_V2 ? "RoCE v2" : "RoCE v1";
 }
 
 static const char *reason(enum rank rank)
@@ -85,8 +82,6 @@ static const char *reason(enum rank rank)
     switch (rank) {
     case RANK_ROUTABLE_IPV4:
         return "the first routable of";
-    case RANK_INFINIBAND:
-        return "the first of";
     case RANK_ROUTABLE_IPV6:
         return "no routable IPv4 among";
     case RANK_LOCAL_IPV4:
@@ -103,8 +98,8 @@ static void say_why(const struct verbs_port *port, const struct verbs_gid *gid, 
     bool ipv4 = rail_gid_is_ipv4(gid->raw);
     const char *from = rail_gid_format(gid->raw, address) + (ipv4 ? strlen("::ffff:") : 0);
     snprintf(number, sizeof number, "%zu GID%s", port->n_gids, port->n_gids == 1 ? "" : "s");
-    snprintf(out, size, "%s, %s %s: %s%s%s", type_name(port, gid), ipv4 ? "IPv4" : "IPv6", from,
-             asked ? "as asked for" : reason(rank(port, gid)), asked ? "" : " ", asked ? "" : number);
+    snprintf(out, size, "%s, %s %s: %s%s%s", type_name(gid), ipv4 ? "IPv4" : "IPv6", from,
+             asked ? "as asked for" : reason(rank(gid)), asked ? "" : " ", asked ? "" : number);
 }
 
 /* Why a port can be no rail, and what to do; NULL: it can, with *gid. */
@@ -112,10 +107,12 @@ static const char *obstacle(const struct verbs_port *port, const struct rail_wis
                             char *out, size_t size)
 {
     *gid = pick_gid(port, wish);
-    if (!port->active)
-        snprintf(out, size, "is %s (%s)", port->state,
-                 port->ethernet ? "bring it up with: ip link set INTERFACE up; rdma link shows which"
-                                : "is the cable in, and does a subnet manager run?");
+    if (!port->ethernet)
+        snprintf(out, size,
+                 "is InfiniBand (the protocol names ports by GIDs alone, and InfiniBand needs LIDs: only RoCE "
+                 "will do)");
+    else if (!port->active)
+        snprintf(out, size, "is %s (bring it up with: ip link set INTERFACE up; rdma link shows which)", port->state);
     else if (verbs_mtu_bytes(port->mtu) == 0)
         snprintf(out, size, "has an MTU that is none (%u)", port->mtu);
     else if (!*gid && (!names_gid(wish) || port->n_gids == 0))
@@ -139,6 +136,12 @@ static uint8_t reads(uint8_t device_max)
     return device_max == 0 ? 1 : device_max > 128 ? 128 : device_max;
 }
 
+/* 0 would be a queue that takes nothing. */
+static uint32_t at_least_one(uint32_t device_max)
+{
+    return device_max == 0 ? 1 : device_max;
+}
+
 static void take(const struct verbs_port *port, const struct verbs_gid *gid, const struct rail_wish *wish,
                  struct rail_chosen *out)
 {
@@ -149,8 +152,8 @@ static void take(const struct verbs_port *port, const struct verbs_gid *gid, con
                                 .gbps = port->gbps,
                                 .reads_out = reads(port->reads_out),
                                 .reads_in = reads(port->reads_in),
-                                .work_requests_max = port->work_requests_max,
-                                .sges_max = port->sges_max,
+                                .work_requests_max = at_least_one(port->work_requests_max),
+                                .sges_max = at_least_one(port->sges_max),
                                 .mr_bytes_max = port->mr_bytes_max,
                                 .peer_rail = wish ? wish->peer_rail : PENSTOCK_PEER_RAIL_ANY };
     snprintf(rail->device, sizeof rail->device, "%s", port->device);
@@ -165,7 +168,7 @@ static enum rank port_rank(const struct verbs_port *port)
 {
     const struct verbs_gid *gid;
     char why[160];
-    return obstacle(port, NULL, &gid, why, sizeof why) ? RANK_NONE : rank(port, gid);
+    return obstacle(port, NULL, &gid, why, sizeof why) ? RANK_NONE : rank(gid);
 }
 
 static int choose_all(const struct verbs_ports *ports, size_t limit, struct rail_chosen *out,
@@ -180,7 +183,7 @@ static int choose_all(const struct verbs_ports *ports, size_t limit, struct rail
         const struct verbs_gid *gid;
         char why[160];
         const char *words = obstacle(port, NULL, &gid, why, sizeof why);
-        if (!words && is_link_local(rank(port, gid)) && !is_link_local(best))
+        if (!words && is_link_local(rank(gid)) && !is_link_local(best))
             words = "has only link-local GIDs (give its network interface an address)";
         if (!words && out->n == limit)
             words = "is one more than are wanted";
@@ -217,7 +220,16 @@ static int no_such_device(const struct verbs_ports *ports, const struct rail_wis
                           *names ? "are: " : "is none", names);
 }
 
-/* A port of the device that no rail has yet, or else one that some has: two rails may share one. */
+/* Of two ports of one device, for a wish: one that has more than link-local GIDs, unless the GID was named; then one
+ * that no rail has yet: two rails may share one. The first of equals. */
+static bool is_better(const struct rail_chosen *out, const struct rail_wish *wish, const struct verbs_port *port,
+                      const struct verbs_gid *gid, const struct verbs_port *than, const struct verbs_gid *than_gid)
+{
+    if (!names_gid(wish) && is_link_local(rank(gid)) != is_link_local(rank(than_gid)))
+        return is_link_local(rank(than_gid));
+    return taken(out, than) && !taken(out, port);
+}
+
 static int choose_named(const struct verbs_ports *ports, const struct rail_wish *wish, struct rail_chosen *out,
                         struct penstock_error *error)
 {
@@ -235,7 +247,7 @@ static int choose_named(const struct verbs_ports *ports, const struct rail_wish 
         const char *words = obstacle(port, wish, &gid, why, sizeof why);
         if (words)
             append(reasons, sizeof reasons, port->device, port->port, words);
-        else if (!found || (taken(out, found) && !taken(out, port)))
+        else if (!found || is_better(out, wish, port, gid, found, found_gid))
             found = port, found_gid = gid;
     }
     if (!known)

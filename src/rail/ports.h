@@ -27,8 +27,8 @@ struct rail_chosen {
 };
 
 /* Of each port the best GID: RoCE v2 IPv4-mapped and routable, then RoCE v2 IPv6 global, link-local only where there is
- * nothing better, RoCE v1 last; InfiniBand ports their first. A port with link-local GIDs alone is left out where
- * another has better, unless it was named. Never more than PENSTOCK_RAILS_MAX.
+ * nothing better, RoCE v1 last. InfiniBand ports are none: the protocol carries no LIDs. A port with link-local GIDs
+ * alone is left out where another has better, unless it was named. Never more than PENSTOCK_RAILS_MAX.
  *
  * ENOTFOUND: no port can be a rail, with the reason for each (no device, DOWN, no GID), or one that was named cannot.
  * EUNSUPPORTED: "none". */

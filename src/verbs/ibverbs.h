@@ -123,7 +123,7 @@ enum verbs_event verbs_ib_device_event(struct verbs_device *device, uint8_t *por
 /* What open says of a device that cannot be opened. */
 int verbs_ib_open_error(const struct verbs_ib_world *world, const struct ibv_device *device, int sys_errno,
                         struct penstock_error *error);
-/* InfiniBand and RoCE: what can have reliable connections by the protocol's handshake. */
+/* InfiniBand and RoCE; iWARP's connections are made in another way. */
 bool verbs_ib_is_ours(const struct ibv_device *device);
 
 /* port_facts.c */

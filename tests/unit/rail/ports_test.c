@@ -120,17 +120,24 @@ static void the_best_gid_of_a_port_whatever_its_place(void **state)
     }
 }
 
-static void an_infiniband_port_takes_its_first_gid(void **state)
+static void an_infiniband_port_is_no_rail(void **state)
 {
     (void)state;
     begin();
     struct verbs_port *port = add_port("ib0", 1);
     port->ethernet = false;
-    add_gid(port, VERBS_GID_IB, "fe80::2:c903:0:1");
     add_gid(port, VERBS_GID_IB, "fd00::1");
-    struct rail_chosen chosen = choose(NULL);
-    assert_int_equal(chosen.at[0].gid_index, 0);
-    assert_string_equal(chosen.at[0].why, "InfiniBand, IPv6 fe80::2:c903:0:1: the first of 2 GIDs");
+    static const char words[] =
+        "ib0 port 1 is InfiniBand (the protocol names ports by GIDs alone, and InfiniBand needs "
+        "LIDs: only RoCE will do)";
+    char whole[200];
+    snprintf(whole, sizeof whole, "no RDMA port can be used: %s", words);
+    assert_not(NULL, PENSTOCK_ENOTFOUND, whole);
+    snprintf(whole, sizeof whole, "rail ib0: %s", words);
+    assert_not("ib0", PENSTOCK_ENOTFOUND, whole);
+    add_gid(add_port("rxe0", 1), VERBS_GID_ROCE_V2, "fe80::9"); /* not left out for the other's sake */
+    assert_int_equal(choose(NULL).n, 1);
+    assert_string_equal(choose(NULL).left_out, words);
 }
 
 static void every_active_port_is_a_rail_and_the_others_are_named(void **state)
@@ -171,12 +178,16 @@ static void a_rail_has_what_its_port_can(void **state)
     assert_int_equal(rail->peer_rail, 5);
 }
 
-static void a_device_that_knows_no_reads_has_one(void **state)
+static void a_device_that_knows_no_reads_or_requests_has_one(void **state)
 {
     (void)state;
     begin();
-    add_full_port("mlx5_0", 1)->reads_out = 0;
+    struct verbs_port *port = add_full_port("mlx5_0", 1);
+    port->reads_out = 0;
+    port->work_requests_max = port->sges_max = 0;
     assert_int_equal(choose(NULL).at[0].reads_out, 1);
+    assert_int_equal(choose(NULL).at[0].work_requests_max, 1);
+    assert_int_equal(choose(NULL).at[0].sges_max, 1);
     assert_int_equal(choose(NULL).at[0].peer_rail, PENSTOCK_PEER_RAIL_ANY);
 }
 
@@ -217,6 +228,18 @@ static void named_rails_in_the_order_named(void **state)
     assert_string_equal(chosen.left_out, "");
 }
 
+static void a_named_device_uses_its_link_local_port_last(void **state)
+{
+    (void)state;
+    begin();
+    add_gid(add_port("mlx5_0", 1), VERBS_GID_ROCE_V2, "fe80::9");
+    add_full_port("mlx5_0", 2);
+    assert_int_equal(choose("mlx5_0").at[0].port, 2);
+    assert_int_equal(choose("mlx5_0,mlx5_0").at[1].port, 2);
+    assert_int_equal(choose("mlx5_0:fe80::9").at[0].port, 1);
+    assert_int_equal(choose("mlx5_0:0,mlx5_0:0").at[1].port, 2); /* both have such a GID */
+}
+
 static void a_wish_that_cannot_be_met_says_why(void **state)
 {
     (void)state;
@@ -246,14 +269,15 @@ static void no_rail_at_all_says_why_not(void **state)
     assert_not(NULL, PENSTOCK_ENOTFOUND, "no RDMA port can be used: there is no RDMA device (rdma link shows them)");
     assert_not("none", PENSTOCK_EUNSUPPORTED, "RDMA is turned off (rails: none)");
     add_gid(add_port("rxe0", 1), VERBS_GID_ROCE_V2, "127.0.0.1");
-    struct verbs_port *ib = add_full_port("ib0", 1);
-    ib->active = ib->ethernet = false;
-    snprintf(ib->state, sizeof ib->state, "INIT");
+    struct verbs_port *down = add_full_port("mlx5_0", 1);
+    down->active = false;
+    snprintf(down->state, sizeof down->state, "INIT");
     add_full_port("rxe1", 1)->mtu = 0;
     assert_not(
         "auto", PENSTOCK_ENOTFOUND,
-        "no RDMA port can be used: rxe0 port 1 has no GID (give its network interface an address); ib0 port 1 is "
-        "INIT (is the cable in, and does a subnet manager run?); rxe1 port 1 has an MTU that is none (0)");
+        "no RDMA port can be used: rxe0 port 1 has no GID (give its network interface an address); mlx5_0 port 1 is "
+        "INIT (bring it up with: ip link set INTERFACE up; rdma link shows which); rxe1 port 1 has an MTU that is none "
+        "(0)");
 }
 
 static void link_local_alone_is_better_than_nothing(void **state)
@@ -289,12 +313,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_gid_of_a_port_whatever_its_place),
-        cmocka_unit_test(an_infiniband_port_takes_its_first_gid),
+        cmocka_unit_test(an_infiniband_port_is_no_rail),
         cmocka_unit_test(every_active_port_is_a_rail_and_the_others_are_named),
         cmocka_unit_test(a_rail_has_what_its_port_can),
-        cmocka_unit_test(a_device_that_knows_no_reads_has_one),
+        cmocka_unit_test(a_device_that_knows_no_reads_or_requests_has_one),
         cmocka_unit_test(a_limit_and_the_protocols_own),
         cmocka_unit_test(named_rails_in_the_order_named),
+        cmocka_unit_test(a_named_device_uses_its_link_local_port_last),
         cmocka_unit_test(a_wish_that_cannot_be_met_says_why),
         cmocka_unit_test(no_rail_at_all_says_why_not),
         cmocka_unit_test(link_local_alone_is_better_than_nothing),
