@@ -101,6 +101,21 @@ static void a_rail_at_half_speed_takes_its_part_and_both_finish_together(void **
     rig_end(&rig);
 }
 
+static void the_slower_rail_does_not_finish_last_where_little_is_left(void **state)
+{
+    (void)state;
+    struct rig_options options = large(1000 * MIB);
+    rig_begin(&rig, &options);
+    sim_port_rate(rig.ports[1], 24);
+    const struct rail_range much = { .len_bytes = 1000 * MIB }, little = { .len_bytes = 45 * MIB };
+    pull(&much, 1); /* what the rates are is known by now */
+    int64_t begun = sim_now(rig.fabric);
+    pull(&little, 1);
+    double ideal_ns = (double)little.len_bytes / 15, ns = (double)(sim_now(rig.fabric) - begun);
+    assert_true(ideal_ns / ns > 0.85);
+    rig_end(&rig);
+}
+
 static void queues_are_never_deeper_than_agreed_nor_shallower_than_the_wire(void **state)
 {
     (void)state;
@@ -211,6 +226,7 @@ int main(void)
         cmocka_unit_test(even_rails_get_even_bytes),
         cmocka_unit_test(even_rails_get_even_bytes_of_scattered_ranges_and_with_jitter),
         cmocka_unit_test(a_rail_at_half_speed_takes_its_part_and_both_finish_together),
+        cmocka_unit_test(the_slower_rail_does_not_finish_last_where_little_is_left),
         cmocka_unit_test(queues_are_never_deeper_than_agreed_nor_shallower_than_the_wire),
         cmocka_unit_test(doorbells_and_completions_are_few_for_short_ranges),
         cmocka_unit_test(one_outstanding_is_one_in_all),
