@@ -216,6 +216,7 @@ void client_verbs_rebuild(struct penstock_session *s)
     struct penstock_error error;
     if (v->rebuild || v->judge_ns != 0)
         return;
+    client_verbs_drop_controls(s); /* later they may have to be kept, and what is built needs a place */
     if (v->wanted)
         for (size_t i = 0; i < v->devices.n; i++)
             v->slots[i].tried = false;

@@ -442,6 +442,38 @@ static void a_rail_that_stays_down_keeps_no_other_from_coming_back(void **state)
     verbs_peer_end(&p);
 }
 
+/* Until the session keeps one control connection a rail, each for a rail that was built anew. */
+static void a_rail_is_built_anew_while_all_control_connections_are_kept(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { 0 };
+    struct penstock_error error = { 0 };
+    verbs_peer_begin(&p, PENSTOCK_RAILS_MAX);
+    struct penstock_session *s = verbs_open(&p, NULL);
+    uint32_t region = region_of(s, memory, sizeof memory);
+    for (size_t i = 0; i < PENSTOCK_RAILS_MAX; i++) {
+        sim_port_down(p.ports[i]);
+        read_shard1(s, region);
+        sim_port_up(p.ports[i]);
+        for (int n = 0; n < 50 && !rail(s, i).up; n++)
+            read_shard1(s, region);
+        assert_true(rail(s, i).up);
+    }
+    assert_int_equal(s->verbs->n_controls, PENSTOCK_RAILS_MAX);
+
+    /* One rail fails with an event, and is built anew; the others in the same turn, so that the control connections
+     * are kept for what they may say of the peer. */
+    sim_port_down(p.ports[0]);
+    sim_port_up(p.ports[0]);
+    sim_fail_calls(p.client, SIM_POST, 1, PENSTOCK_RAILS_MAX - 1, PENSTOCK_ECLOSED);
+    penstock_op op = submit(s, region, &shard1, 1);
+    assert_int_not_equal(penstock_wait(s, op, NULL, &error), 0);
+    assert_in_range(s->verbs->n_controls, 1, PENSTOCK_RAILS_MAX);
+    read_shard1(s, region);
+    penstock_session_free(s);
+    verbs_peer_end(&p);
+}
+
 static void when_no_rail_comes_back_the_read_says_why(void **state)
 {
     (void)state;
@@ -712,6 +744,7 @@ int main(void)
         cmocka_unit_test(when_all_rails_fail_the_read_does_and_the_next_has_new_ones),
         cmocka_unit_test(a_read_that_cannot_wait_shortens_the_deadline_of_rails),
         cmocka_unit_test(a_rail_that_stays_down_keeps_no_other_from_coming_back),
+        cmocka_unit_test(a_rail_is_built_anew_while_all_control_connections_are_kept),
         cmocka_unit_test(when_no_rail_comes_back_the_read_says_why),
         cmocka_unit_test(memory_that_nothing_can_be_registered_of_is_read_into_over_tcp),
         cmocka_unit_test(a_peer_that_goes_is_no_bad_rail),
