@@ -76,7 +76,7 @@ static void pairing_now(const struct client_verbs *v, struct rail_pairing *out)
 static int begin_shake(struct penstock_session *s, struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
-    char other[PENSTOCK_MODEL_REQUEST_MAX];
+    char other[128];
     int code = know_shards(s, error);
     if (code)
         return code;

@@ -111,6 +111,12 @@ class Links(Faults):
             self.assertGreater(session.rails()[1].bytes, before)
             note(f"rail 1 failed {session.rails()[1].failures} time(s): {session.rails()[1].failure.decode()}")
 
+    def test_a_session_that_has_nothing_to_do_lets_its_caller_sleep(self):
+        with Session(self.peer, "m") as session:
+            for _ in range(20):
+                session.read(256 << 10)
+                harness.wait_until(session.is_quiet, "nothing to be read from the session's fd")
+
     def test_both_links_down_are_an_error_in_time(self):
         pull = self.begin()
         for i in range(2):

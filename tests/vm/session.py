@@ -2,6 +2,7 @@
 
 import ctypes as c
 import os
+import select
 import sys
 
 from lab import BUILD, HERE
@@ -67,6 +68,13 @@ class Session:
         if LIB.penstock_wait(self.session, op, done, self.error):
             raise Refused(self.error)
         return self.memory.raw
+
+    def is_quiet(self):
+        """Polls, and says whether a loop of the caller's own would sleep then."""
+        n = c.c_size_t()
+        if LIB.penstock_poll(self.session, None, 0, n):
+            raise Refused(self.error)
+        return not select.select([LIB.penstock_fd(self.session)], [], [], 0)[0]
 
     def rails(self):
         found = []
