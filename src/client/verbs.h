@@ -108,6 +108,8 @@ void client_shake_free(struct client_shake *shake); /* NULL is fine */
 
 /* What the handshake of `from` (s itself, or one that builds rails for it) has brought: rails for the slots that have
  * none, and the stream that they hang on. */
+/* A try to have its rail has failed. */
+void client_slot_failed(struct client_slot *slot, const struct penstock_error *error);
 PENSTOCK_CHECKED int client_verbs_take_rails(struct penstock_session *s, struct penstock_session *from,
                                              struct penstock_error *error);
 /* Begins to build anew what has failed, where it is time. */

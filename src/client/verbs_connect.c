@@ -58,19 +58,21 @@ static int know_shards(struct penstock_session *s, struct penstock_error *error)
     return 0;
 }
 
-/* All rails at first. Later what is in hand, unless the peer can only count: its first ones are then what there is to
- * be had, and those that are up already are given back. */
+/* At first all rails, but for those that could not be connected. Later what is in hand, unless the peer can only count:
+ * its first ones are then what there is to be had, and those that are up already are given back. */
 static void pairing_now(const struct client_verbs *v, struct rail_pairing *out)
 {
     *out = v->pairing;
-    if (!v->engine || !v->choosing)
+    if (!v->choosing)
         return;
     out->n = 0;
-    for (size_t i = 0; i < v->pairing.n; i++)
-        if (v->slots[v->pairing.own[i]].in_hand) {
+    for (size_t i = 0; i < v->pairing.n; i++) {
+        const struct client_slot *slot = &v->slots[v->pairing.own[i]];
+        if (v->engine ? slot->in_hand : slot->failures == 0) {
             out->own[out->n] = v->pairing.own[i];
             out->wishes[out->n++] = v->pairing.wishes[i];
         }
+    }
 }
 
 static int begin_shake(struct penstock_session *s, struct penstock_error *error)
@@ -270,13 +272,27 @@ static bool may_do_without(int code)
     return code != PENSTOCK_ECLOSED && code != PENSTOCK_EPROTO && code != PENSTOCK_ETIMEOUT && code != PENSTOCK_ESTALE;
 }
 
+/* A rail of ours that could not be connected costs no other: the rest are asked for without it, and it is tried again
+ * when they have been up. */
+static bool leave_out_failed(struct penstock_session *s, const struct penstock_error *error)
+{
+    const struct client_shake *k = s->shake;
+    if (!k || !s->verbs->choosing || s->addresses.n == 0 || k->set.failed >= k->pairing.n || k->pairing.n == 1)
+        return false;
+    client_slot_failed(&s->verbs->slots[k->pairing.own[k->set.failed]], error);
+    return true;
+}
+
 int client_verbs_shake_failed(struct penstock_session *s, struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
     if (s->verbs_lent)
         return error->code;
+    bool fewer = leave_out_failed(s, error);
     client_shake_free(s->shake); /* its rails hang on the stream that is closed next */
     s->shake = NULL;
+    if (fewer)
+        return client_hello_redial(s, CLIENT_FOR_JOIN, error);
     if (v->choosing) {
         if (s->addresses.n == 0 || !may_do_without(error->code) || without_rails(s, error) != 0)
             return error->code;

@@ -80,6 +80,14 @@ static void put_off(struct client_slot *slot)
     slot->retry_ns = base_deadline_ns(wait_ns < RETRY_MAX_NS ? wait_ns : RETRY_MAX_NS);
 }
 
+void client_slot_failed(struct client_slot *slot, const struct penstock_error *error)
+{
+    slot->failures++;
+    slot->in_a_row++;
+    slot->error = *error;
+    put_off(slot);
+}
+
 int client_verbs_take_rails(struct penstock_session *s, struct penstock_session *from, struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
@@ -93,15 +101,14 @@ int client_verbs_take_rails(struct penstock_session *s, struct penstock_session 
         struct client_slot *slot = &v->slots[rail->own];
         if (rail_engine_rail(v->engine, rail->own))
             continue;
-        int failed = take_rail(s, rail, &slot->error);
+        struct penstock_error why = { 0 };
+        int failed = take_rail(s, rail, &why);
         if (failed == 0) {
             control->rails++;
             continue;
         }
-        slot->failures++;
-        slot->in_a_row++;
-        put_off(slot);
-        *error = slot->error;
+        client_slot_failed(slot, &why);
+        *error = why;
         code = failed;
     }
     if (control->rails == 0)

@@ -120,6 +120,13 @@ static void drop_rails(struct rail_set *set)
     set->n = 0;
 }
 
+/* It is this rail that costs the connection. */
+static int rail_lost(struct rail_set *set, size_t i, int code, struct penstock_error *error)
+{
+    set->failed = i;
+    return in_rail(set, i, code, error);
+}
+
 static int set_prepare(void *rails, size_t n, struct net_rail *mine, struct penstock_error *error)
 {
     struct rail_set *set = rails;
@@ -133,7 +140,7 @@ static int set_prepare(void *rails, size_t n, struct net_rail *mine, struct pens
         set->n = i + 1; /* what there is of it is dropped with the others */
         code = prepare_rail(set, i, error);
         if (code)
-            code = in_rail(set, i, code, error);
+            code = rail_lost(set, i, code, error);
         else
             mine[i] = own_end(set, i);
     }
@@ -229,7 +236,7 @@ static int set_complete(void *rails, size_t n, const struct net_rail *theirs, co
     for (size_t i = 0; code == 0 && i < n; i++) {
         code = complete_rail(set, i, &theirs[i], agreed ? &agreed[i] : NULL, error);
         if (code)
-            code = in_rail(set, i, code, error);
+            code = rail_lost(set, i, code, error);
     }
     if (code)
         drop_rails(set);
@@ -244,7 +251,7 @@ const struct net_rail_ops rail_set_ops = {
 
 void rail_set_init(struct rail_set *set, const struct rail_set_config *config)
 {
-    *set = (struct rail_set){ .config = *config };
+    *set = (struct rail_set){ .config = *config, .failed = PENSTOCK_RAILS_MAX };
 }
 
 void rail_fini(struct rail *rail)

@@ -47,6 +47,7 @@ struct rail_set {
     struct rail_set_config config; /* copied */
     size_t n;                      /* rails prepared; 0 again after a failure */
     bool chosen;                   /* a peer's: rails[i].own is as the client wished */
+    size_t failed;                 /* the rail that could not be prepared or connected; PENSTOCK_RAILS_MAX: none */
     struct rail rails[PENSTOCK_RAILS_MAX];
 };
 

@@ -373,6 +373,47 @@ static void a_rail_that_fails_is_taken_out_and_built_anew(void **state)
     verbs_peer_end(&p);
 }
 
+static void a_rail_that_cannot_be_connected_costs_no_other(void **state)
+{
+    (void)state;
+    static const enum sim_call calls[] = { SIM_CQ_NEW, SIM_QP_NEW, SIM_QP_CONNECT };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        struct verbs_peer p = { 0 };
+        const struct penstock_options options = rdma();
+        verbs_peer_begin(&p, 2);
+        sim_fail_calls(p.client, calls[i], 1, 1, PENSTOCK_ESYS);
+        struct penstock_session *s = verbs_open(&p, &options);
+        uint32_t region = region_of(s, memory, sizeof memory);
+        assert_int_equal(penstock_session_transport(s), PENSTOCK_TRANSPORT_RDMA);
+        assert_false(rail(s, 0).up);
+        assert_non_null(rail(s, 0).failure);
+        assert_true(rail(s, 1).up);
+        for (int n = 0; n < 50 && !rail(s, 0).up; n++)
+            read_shard1(s, region);
+        assert_true(rail(s, 0).up);
+        penstock_session_free(s);
+        verbs_peer_end(&p);
+    }
+}
+
+static void the_only_rail_that_cannot_be_connected_is_no_rdma(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { 0 };
+    const struct penstock_options options = rdma();
+    struct penstock_error error = { 0 };
+    verbs_peer_begin(&p, 2);
+    sim_fail_calls(p.client, SIM_QP_CONNECT, 1, 2, PENSTOCK_ESYS);
+    assert_int_equal(verbs_open_fails(&p, &options, &error), PENSTOCK_ESYS);
+    assert_non_null(strstr(error.message, "nic1"));
+    sim_fail_calls(p.client, SIM_QP_CONNECT, 1, 2, PENSTOCK_ESYS);
+    struct penstock_session *s = verbs_open(&p, NULL);
+    assert_int_equal(penstock_session_transport(s), PENSTOCK_TRANSPORT_TCP);
+    assert_non_null(strstr(penstock_session_transport_why(s), "nic1"));
+    penstock_session_free(s);
+    verbs_peer_end(&p);
+}
+
 static void when_all_rails_fail_the_read_does_and_the_next_has_new_ones(void **state)
 {
     (void)state;
@@ -741,6 +782,8 @@ int main(void)
         cmocka_unit_test(memory_that_cannot_be_registered_is_copied_to),
         cmocka_unit_test(memory_is_registered_once),
         cmocka_unit_test(a_rail_that_fails_is_taken_out_and_built_anew),
+        cmocka_unit_test(a_rail_that_cannot_be_connected_costs_no_other),
+        cmocka_unit_test(the_only_rail_that_cannot_be_connected_is_no_rdma),
         cmocka_unit_test(when_all_rails_fail_the_read_does_and_the_next_has_new_ones),
         cmocka_unit_test(a_read_that_cannot_wait_shortens_the_deadline_of_rails),
         cmocka_unit_test(a_rail_that_stays_down_keeps_no_other_from_coming_back),
