@@ -193,6 +193,12 @@ static void print_json(const struct pull_result *result)
     fputs("}\n", stdout);
 }
 
+static bool names_rails(const struct pull_options *options)
+{
+    const char *rails = options->rails;
+    return rails && strcmp(rails, "none") != 0 && strncmp(rails, "auto", 4) != 0;
+}
+
 static void print_summary(const struct pull_options *options, const struct pull_result *result)
 {
     char size[CLI_SIZE_MAX], rate[CLI_SIZE_MAX], count[CLI_COUNT_MAX], over[PULL_OVER_MAX];
@@ -205,6 +211,11 @@ static void print_summary(const struct pull_options *options, const struct pull_
     if (result->damaged > 0)
         printf("%s that came damaged: fetched again\n", cli_count(result->damaged, "chunk", count));
     pull_rails_print_failures(&result->rails, stdout);
+    if (*result->rails.why_tcp && names_rails(options)) {
+        fputs("not over the rails that were named: ", stdout);
+        cli_print_escaped(stdout, result->rails.why_tcp);
+        fputc('\n', stdout);
+    }
     if (options->verbose)
         printf("%s %s\n", cli_count(result->connections, "connection", count), over);
 }

@@ -82,7 +82,7 @@ void pull_rails_print_failures(const struct pull_rails *rails, FILE *to)
         const struct pull_rail *r = &rails->at[i];
         if (r->failures == 0)
             continue;
-        fprintf(to, "rail %s port %u failed (%s), and others took over its work: ", r->device, r->port,
+        fprintf(to, "rail %s port %u failed (%s), and the pull went on without it: ", r->device, r->port,
                 cli_count(r->failures, "time", count));
         cli_print_escaped(to, r->failure);
         fputc('\n', to);

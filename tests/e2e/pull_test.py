@@ -162,15 +162,20 @@ class Transports(PullTest):
     @unittest.skipIf(os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"),
                      "this machine has RDMA devices")
     def test_a_machine_without_devices_says_so(self):
+        free = {k: v for k, v in os.environ.items() if k != "PENSTOCK_TRANSPORT"}
         with FakePeer(tiny_model()) as peer:
             rdma = self.run_penstock("pull", peer.address, "fake", "--transport", "rdma")
-            auto = self.pull(peer, "-v", env={k: v for k, v in os.environ.items() if k != "PENSTOCK_TRANSPORT"})
-            named = self.pull(peer, "--rail", "mlx5_7", "-v",
-                              env={k: v for k, v in os.environ.items() if k != "PENSTOCK_TRANSPORT"})
+            auto = self.pull(peer, "-v", env=free)
+            named = self.pull(peer, "--rail", "mlx5_7", "-v", env=free)
+            plain = {rails: self.run_penstock("pull", peer.address, "fake", "-o", rails.replace(":", "-"), "--rail", rails,
+                                              env=free) for rails in ("mlx5_7", "none", "auto:2")}
         self.assertEqual(rdma.returncode, 1)
         self.assertRegex(rdma.stderr, "^penstock: .*(device|libibverbs)")
         self.assertRegex(auto.stderr, "penstock: over TCP: .*(device|libibverbs)")
         self.assertRegex(named.stderr, "penstock: over TCP: .*")
+        # Nobody falls back from rails that were named without being told.
+        self.assertRegex(plain["mlx5_7"].stdout, "(?m)^not over the rails that were named: .")
+        self.assertNotIn("named", plain["none"].stdout + plain["auto:2"].stdout)
 
     def test_the_environment_says_what_the_command_line_does_not(self):
         def pull(*words, **environment):
