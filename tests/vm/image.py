@@ -26,21 +26,31 @@ class Unavailable(Exception):
     """There is no guest to be had here, and why."""
 
 
-def run(*command, **options):
+def need(program):
+    """Where it lies; many a user's PATH has no sbin."""
+    path = shutil.which(program, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+    if not path:
+        raise Unavailable(f"{program} is not installed (scripts/setup vm)")
+    return path
+
+
+def run(program, *arguments, **options):
     """Its output; what it complained of is in the error."""
+    command = (need(program), *arguments)
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
-    except FileNotFoundError as missing:
-        raise Unavailable(f"{command[0]} is not installed (scripts/setup check)") from missing
     except subprocess.CalledProcessError as failed:
-        raise Unavailable(f"{' '.join(command[:2])}: {(failed.stderr or failed.stdout).strip()[-600:]}") from failed
+        said = (failed.stderr or failed.stdout).strip()[-600:]
+        raise Unavailable(f"{' '.join([program, *arguments[:1]])}: {said}") from failed
 
 
 def sources(suite):
     """Lines of a sources.list: the suite, or this machine's own with its updates, from the mirrors it uses anyway."""
     own = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
-    targets = run("apt-get", "indextargets", "--format", "$(CREATED_BY) $(SITE) $(RELEASE) $(COMPONENT)")
-    mirrors = set(re.findall(rf"^Packages (\S+) ({re.escape(own)}(?:-updates|-security)?) main$", targets, re.M))
+    # Not `apt-get indextargets`, which is empty before the first update.
+    uris = run("apt-get", "update", "--print-uris")
+    suites = rf"{re.escape(own)}(?:-updates|-security)?"
+    mirrors = set(re.findall(rf"^'(\S+?)/dists/({suites})/main/binary-amd64/Packages", uris, re.M))
     if not mirrors:
         raise Unavailable("no Debian mirror among apt's sources")
     if suite == "own":
@@ -82,7 +92,7 @@ def unpack_kernel(bzimage, vmlinux):
     if packed.startswith(b"\xfd7zXZ"):
         plain = lzma.decompress(packed)
     elif packed.startswith(b"\x28\xb5\x2f\xfd"):
-        plain = subprocess.run(["zstd", "-dc"], input=packed, stdout=subprocess.PIPE, check=True).stdout
+        plain = subprocess.run([need("zstd"), "-dc"], input=packed, stdout=subprocess.PIPE, check=True).stdout
     else:
         raise Unavailable(f"{bzimage} is packed in a way that is not known here")
     with open(vmlinux, "wb") as out:
@@ -99,9 +109,7 @@ def modules(folder, version):
 
 
 def make_initrd(folder, version, initrd):
-    busybox = shutil.which("busybox")
-    if not busybox:
-        raise Unavailable("busybox is not installed (scripts/setup check)")
+    busybox, cpio = need("busybox"), need("cpio")
     with tempfile.TemporaryDirectory() as root:
         for name in ["bin", "dev", "guest", "host", "mods", "proc", "ram", "sys"]:
             os.mkdir(os.path.join(root, name))
@@ -115,7 +123,7 @@ def make_initrd(folder, version, initrd):
         names = "".join(os.path.relpath(os.path.join(at, name), root) + "\n"
                         for at, folders, files in os.walk(root) for name in folders + files)
         with open(initrd, "wb") as out:
-            subprocess.run(["cpio", "-o", "-H", "newc", "--quiet"], input=names.encode(), cwd=root, stdout=out, check=True)
+            subprocess.run([cpio, "-o", "-H", "newc", "--quiet"], input=names.encode(), cwd=root, stdout=out, check=True)
 
 
 def newer(path, than):

@@ -3,12 +3,11 @@
 import dataclasses
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
 
-from image import Unavailable, boot_files
+from image import Unavailable, boot_files, need
 
 TIME_UP, NOT_STARTED = 124, 125
 QEMU = "qemu-system-x86_64"
@@ -93,8 +92,7 @@ class Host:
 def run(command, options):
     """Boots what is asked for, and returns the command's exit status or one of ours. Raises Unavailable."""
     for program in (QEMU, MKFS):
-        if not shutil.which(program):
-            raise Unavailable(f"{program} is not installed (scripts/setup check)")
+        need(program)
     files = boot_files(options.kernel)
     tty = sys.stdin.isatty() and sys.stdout.isatty()
     with tempfile.TemporaryDirectory(prefix="penstock-vm-") as folder:
