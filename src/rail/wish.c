@@ -118,6 +118,13 @@ static int parse_auto(struct rail_wishes *wishes, const char *whole, const char 
     return 0;
 }
 
+/* A word that is no device's, with what only a device can have. */
+static bool reserved(const char *text, const char *word)
+{
+    size_t len = strlen(word);
+    return strncmp(text, word, len) == 0 && (text[len] == ':' || text[len] == '@');
+}
+
 static int add_one(struct rail_wishes *wishes, const char *text, bool at_peer, struct penstock_error *error)
 {
     bool none = strcmp(text, "none") == 0;
@@ -130,6 +137,9 @@ static int add_one(struct rail_wishes *wishes, const char *text, bool at_peer, s
                               text, wishes->none || none ? "none" : "auto");
     if (automatic)
         return parse_auto(wishes, text, text[4] ? text + 5 : NULL, error);
+    if (!none && (reserved(text, "none") || reserved(text, "auto")))
+        return base_error_set(error, PENSTOCK_EINVAL,
+                              "rail \"%s\": auto takes a number of rails (auto:2), none nothing", text);
     wishes->none = none;
     return none ? 0 : add_named(wishes, text, at_peer, error);
 }

@@ -123,6 +123,9 @@ static void each_malformed_part_is_named(void **state)
     refused(NULL, "auto:0", false, "rail \"auto:0\": \"0\" is no number of rails (1 to 8)");
     refused(NULL, "auto:9", false, "rail \"auto:9\": \"9\" is no number of rails (1 to 8)");
     refused(NULL, "auto:", false, "rail \"auto:\": \"\" is no number of rails (1 to 8)");
+    refused(NULL, "auto@1", false, "rail \"auto@1\": auto takes a number of rails (auto:2), none nothing");
+    refused(NULL, "none:1", true, "rail \"none:1\": auto takes a number of rails (auto:2), none nothing");
+    refused(NULL, "none@1", false, "rail \"none@1\": auto takes a number of rails (auto:2), none nothing");
     refused(NULL, "", false, "a rail is empty: DEVICE[:GID][@PEER_RAIL], auto, auto:N or none");
     refused(NULL, "rxe0,", false, "a rail is empty: DEVICE[:GID][@PEER_RAIL], auto, auto:N or none");
     refused(NULL, ",rxe0", true, "a rail is empty: DEVICE[:GID], auto, auto:N or none");
