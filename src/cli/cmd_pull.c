@@ -35,9 +35,8 @@ static const char help[] =
     "  -v, --verbose          say more\n"
     "  -q, --quiet            say nothing but errors\n"
     "\n"
-    "Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS (with commas) are what is not given as --transport and "
-    "--rail.\n"
-    "Each connection uses all rails.\n";
+    "Each connection uses all rails. Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS (with commas) stand for\n"
+    "--transport and --rail where these are not given.\n";
 
 enum { OPT_TENSORS = 256, OPT_NO_VERIFY, OPT_JSON, OPT_TIMEOUT, OPT_TRANSPORT, OPT_RAIL, OPT_HELP };
 

@@ -34,7 +34,9 @@ static const char usage_text[] =
     "  --no-warm                    do not read models into memory in the background\n"
     "  --no-digests                 do not compute digests: clients cannot verify what they pull\n"
     "  --log-level LEVEL            error, warning, info or debug (info)\n"
-    "  --journal WHEN               log with systemd's priorities: yes, no or auto (auto)\n";
+    "  --journal WHEN               log with systemd's priorities: yes, no or auto (auto)\n"
+    "\n"
+    "Environment: PENSTOCK_RAILS (with commas) stands for --rail where that is not given.\n";
 /* And --deadline-scale FACTOR, which multiplies every deadline of a client: for tests. */
 
 enum serve_option {
