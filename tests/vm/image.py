@@ -40,7 +40,7 @@ def run(program, *arguments, **options):
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
     except subprocess.CalledProcessError as failed:
-        said = (failed.stderr or failed.stdout).strip()[-600:]
+        said = " ".join((failed.stderr or failed.stdout).split())[-600:]  # a reason is one line of TAP
         raise Unavailable(f"{' '.join([program, *arguments[:1]])}: {said}") from failed
 
 
@@ -67,12 +67,12 @@ def fetch_kernel(folder, suite):
     apt = ["-q", "-o", f"Dir::Etc::sourcelist={lists}/sources", "-o", "Dir::Etc::sourceparts=-",
            "-o", f"Dir::State::lists={lists}/lists", "-o", f"Dir::Cache={lists}", "-o", "APT::Sandbox::User=",
            "-o", "Acquire::Languages=none", "-o", "Acquire::Retries=3"]
-    run("apt-get", *apt, "update", "-o", "APT::Update::Error-Mode=any")
-    depends = run("apt-cache", *apt, "depends", "linux-image-amd64" + ("" if suite == "own" else "/" + suite))
+    run("apt-get", "update", *apt, "-o", "APT::Update::Error-Mode=any")
+    depends = run("apt-cache", "depends", *apt, "linux-image-amd64" + ("" if suite == "own" else "/" + suite))
     package = re.search(r"Depends: (linux-image-(\S+))", depends)
     if not package:
         raise Unavailable(f"no linux-image-amd64 in {suite}")
-    run("apt-get", *apt, "download", package[1], cwd=folder)
+    run("apt-get", "download", *apt, package[1], cwd=folder)
     shutil.rmtree(lists)
     (deb,) = [name for name in os.listdir(folder) if name.endswith(".deb")]
     run("dpkg-deb", "-x", deb, "kernel", cwd=folder)
