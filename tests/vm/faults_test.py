@@ -36,7 +36,7 @@ class Faults(TwoHosts):
         path = "/sys/class/infiniband/{}/ports/1/state"
         for device in DEVICES:
             yield output("cat", path.format(device))
-            yield self.agent.read(path.format(device))
+            yield self.far_host.read(path.format(device))
 
     def begin(self, *words):
         """A pull of which both rails have brought something."""
@@ -138,7 +138,7 @@ class Hosts(Faults):
 
     def test_a_host_that_dies_in_the_middle_is_an_error_in_time(self):
         pull = self.begin()
-        self.agent.die()
+        self.far_host.die()
         began = time.monotonic()
         pull.wait()
         took = time.monotonic() - began

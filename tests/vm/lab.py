@@ -13,10 +13,23 @@ import unittest
 import xmlrpc.client
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def for_everybody(path):
+    """A copy that users without privileges can reach, wherever the tree was built."""
+    copy = "/run/penstock-for-everybody"
+    if not os.path.exists(copy):
+        shutil.copyfile(path, copy + ".new")
+        os.chmod(copy + ".new", 0o755)
+        os.rename(copy + ".new", copy)
+    return copy
+
+
+os.environ["PENSTOCK"] = for_everybody(os.environ["PENSTOCK"])
 sys.path += [os.path.join(HERE, "..", "e2e"), os.path.join(HERE, "..", "tools")]
 
 import harness  # noqa: E402
-from agent import HOST, PORT  # noqa: E402
+from far_host import HOST, PORT  # noqa: E402
 from make_model import make_model  # noqa: E402
 
 PENSTOCK, BUILD = os.environ["PENSTOCK"], os.environ["PENSTOCK_BUILD"]
@@ -159,16 +172,16 @@ class OneHost(harness.PeerTest):
 class RemotePeer:
     """`penstock serve` on the other host."""
 
-    def __init__(self, agent, words):
-        self.agent = agent
-        self.pid = agent.start([PENSTOCK, "serve", "--journal", "no", "--listen-weights", HOST + ":0", *words])
+    def __init__(self, far_host, words):
+        self.far_host = far_host
+        self.pid = far_host.start([PENSTOCK, "serve", "--journal", "no", "--listen-weights", HOST + ":0", *words])
         port = self.wait_for_log(r"listening for weights on \S+:(\d+)").group(1)
         self.address = (HOST, int(port))
 
     def wait_for_log(self, pattern, seconds=PATIENCE):
         deadline = time.monotonic() + seconds
         while True:
-            log = self.agent.output(self.pid)
+            log = self.far_host.output(self.pid)
             found = re.search(pattern, log)
             if found:
                 return found
@@ -177,7 +190,7 @@ class RemotePeer:
             time.sleep(0.1)
 
     def stop(self):
-        return self.agent.stop(self.pid)
+        return self.far_host.stop(self.pid)
 
 
 class TwoHosts(unittest.TestCase):
@@ -188,11 +201,11 @@ class TwoHosts(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.agent = xmlrpc.client.ServerProxy(f"http://{HOST}:{PORT}", allow_none=True)
+        cls.far_host = xmlrpc.client.ServerProxy(f"http://{HOST}:{PORT}", allow_none=True)
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                cls.agent.system.listMethods()
+                cls.far_host.system.listMethods()
                 return
             except OSError:
                 if time.monotonic() > deadline:
@@ -201,18 +214,18 @@ class TwoHosts(unittest.TestCase):
 
     def there(self, *words, seconds=PATIENCE):
         """The output of a command on the peer's host."""
-        status, text = self.agent.run(list(words), seconds)
+        status, text = self.far_host.run(list(words), seconds)
         self.assertEqual(status, 0, text)
         return text
 
     def serve(self, directory, *words):
-        peer = RemotePeer(self.agent, ["--weights", directory, *words])
+        peer = RemotePeer(self.far_host, ["--weights", directory, *words])
         self.addCleanup(peer.stop)
         return peer
 
     def model(self, name, **options):
         """The same on both hosts."""
-        self.agent.make_model(os.path.join(DISK, name), options)
+        self.far_host.make_model(os.path.join(DISK, name), options)
         return model(name, **options)
 
     pull, assert_same = OneHost.pull, OneHost.assert_same

@@ -2,7 +2,7 @@
 
 import socket
 
-from agent import PORT
+from far_host import PORT
 from lab import PATIENCE, TwoHosts, output
 
 
