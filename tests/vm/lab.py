@@ -25,7 +25,8 @@ def for_everybody(path):
     return copy
 
 
-os.environ["PENSTOCK"] = for_everybody(os.environ["PENSTOCK"])
+BUILT = os.environ["PENSTOCK"]  # what the other host runs
+os.environ["PENSTOCK"] = for_everybody(BUILT)
 sys.path += [os.path.join(HERE, "..", "e2e"), os.path.join(HERE, "..", "tools")]
 
 import harness  # noqa: E402
@@ -174,7 +175,7 @@ class RemotePeer:
 
     def __init__(self, far_host, words):
         self.far_host = far_host
-        self.pid = far_host.start([PENSTOCK, "serve", "--journal", "no", "--listen-weights", HOST + ":0", *words])
+        self.pid = far_host.start([BUILT, "serve", "--journal", "no", "--listen-weights", HOST + ":0", *words])
         port = self.wait_for_log(r"listening for weights on \S+:(\d+)").group(1)
         self.address = (HOST, int(port))
 
