@@ -86,7 +86,7 @@ int pull_session_open(const struct pull_options *options, struct penstock_catalo
         .manifest_timeout_ns = options->timeout_ns,
         .reply_timeout_ns = options->timeout_ns,
         .rails_timeout_ns = options->timeout_ns,
-        .transport = options->transport,
+        .transport = (int)options->transport,
         .rails = options->rails,
     };
     penstock_op op;

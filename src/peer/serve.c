@@ -108,7 +108,7 @@ static void server_fini(struct peer_server *server)
 }
 
 /* As far as this user may by itself. */
-static void raise_limit(int resource)
+static void raise_limit(__rlimit_resource_t resource)
 {
     struct rlimit limit;
     if (getrlimit(resource, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
