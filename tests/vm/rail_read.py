@@ -7,7 +7,7 @@ import subprocess
 from lab import PATIENCE, listening, program, shards_of
 
 PERFTEST_PORT = 18515
-TRIES = 5
+TRIES = 12
 
 
 class RailRead:
