@@ -1,4 +1,4 @@
-/* simdjson as a stream of events: what simd.cc gives and the tree is built from. */
+/* simdjson as a stream of events: what walk.cc gives and the tree is built from. */
 #ifndef PENSTOCK_JSON_EVENTS_H
 #define PENSTOCK_JSON_EVENTS_H
 

@@ -1,5 +1,5 @@
 /* JSON. Small documents become a tree; the two big ones have readers of their own (header.h, manifest.h); write.h is
- * the way out. simdjson does the parsing, behind simd.cc.
+ * the way out. simdjson does the parsing, behind walk.cc and the record readers.
  *
  * Every reader here refuses, as ECORRUPT: what is not UTF-8, control characters and lone surrogates in strings, numbers
  * that do not fit, anything but blanks behind the document, and more than JSON_DEPTH_MAX levels. */

@@ -9,7 +9,7 @@ import unittest
 
 ROOT = pathlib.Path(sys.argv[1])
 FOLDERS = ["include", "src", "tests", "fuzz", "bench", "examples", "docs", "scripts", ".ci"]
-TEXTS = {".c", ".h", ".cc", ".py", ".md", ".build", ".txt", ".1", ".service", ""}
+TEXTS = {".c", ".h", ".cc", ".hh", ".py", ".md", ".build", ".txt", ".1", ".service", ""}
 
 
 def texts():
