@@ -1,4 +1,4 @@
-/* JSON. Small documents become a tree; the two big ones have readers of their own (header.h, manifest.h); write.h is
+/* JSON. Small documents become a tree; the two big ones have readers of their own (records.h); write.h is
  * the way out. simdjson does the parsing, behind walk.cc and the record readers.
  *
  * Every reader here refuses, as ECORRUPT: what is not UTF-8, control characters and lone surrogates in strings, numbers
