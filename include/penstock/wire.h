@@ -314,6 +314,29 @@ PENSTOCK_API PENSTOCK_CHECKED enum penstock_decode penstock_expert_request_decod
                                                                                   size_t *consumed,
                                                                                   struct penstock_wire_fault *fault);
 
+/* What an expert's record begins with. Which layer and expert it ought to be, and of what sizes, is for the reader to
+ * compare. */
+struct penstock_record_header {
+    uint32_t layer; /* the dense index of MoE layers */
+    uint32_t expert;
+    uint32_t inter, hidden, group_size;
+    uint32_t input_scale_flags; /* bit i: projection i has an input_scale */
+    float scale2[3];            /* gate, up, down */
+    float input_scale[3];       /* 0.0 where there is none: written so, whatever is here */
+};
+
+#define PENSTOCK_RECORD_HEADER_BYTES ((size_t)256)
+#define PENSTOCK_RECORD_MAGIC UINT32_C(0x58505254)
+#define PENSTOCK_RECORD_VERSION UINT32_C(1)
+
+PENSTOCK_API void penstock_record_header_encode(const struct penstock_record_header *header, uint8_t *out);
+
+/* Refuses another magic or version; floats and flags may be any, and what the padding holds is not looked at. */
+PENSTOCK_API PENSTOCK_CHECKED enum penstock_decode penstock_record_header_decode(const uint8_t *buf, size_t len,
+                                                                                 struct penstock_record_header *out,
+                                                                                 size_t *consumed,
+                                                                                 struct penstock_wire_fault *fault);
+
 /* Opens a connection to a weight peer: 1..PENSTOCK_MODEL_REQUEST_MAX bytes of UTF-8, not terminated, which may contain
  * NUL. Decoded, the text lies in the decoder's input. */
 struct penstock_model_request {

@@ -84,11 +84,21 @@ char *json_put_string(char *to, const char *at, size_t len)
     return to;
 }
 
+static void new_line(struct json_writer *w)
+{
+    base_buf_append(w->buf, "\n", 1);
+    for (unsigned i = 0; i < w->depth; i++)
+        base_buf_append(w->buf, "  ", 2);
+}
+
 static void separate(struct json_writer *w)
 {
     if (w->comma)
         base_buf_append(w->buf, ",", 1);
+    if (w->pretty && w->depth > 0 && !w->after_key)
+        new_line(w);
     w->comma = true;
+    w->after_key = false;
 }
 
 static void open_level(struct json_writer *w, const char *bracket)
@@ -96,10 +106,14 @@ static void open_level(struct json_writer *w, const char *bracket)
     separate(w);
     base_buf_append(w->buf, bracket, 1);
     w->comma = false;
+    w->depth++;
 }
 
 static void close_level(struct json_writer *w, const char *bracket)
 {
+    w->depth--;
+    if (w->pretty && w->comma) /* an empty one is closed where it was opened */
+        new_line(w);
     base_buf_append(w->buf, bracket, 1);
     w->comma = true;
 }
@@ -127,8 +141,9 @@ void json_write_array_end(struct json_writer *w)
 void json_write_key(struct json_writer *w, const char *key)
 {
     json_write_text(w, key);
-    base_buf_append(w->buf, ":", 1);
+    base_buf_append(w->buf, ": ", w->pretty ? 2 : 1);
     w->comma = false;
+    w->after_key = true;
 }
 
 void json_write_string(struct json_writer *w, const char *at, size_t len)
@@ -168,6 +183,7 @@ void json_write_i64(struct json_writer *w, int64_t value)
     separate(w);
     base_buf_append(w->buf, "-", 1);
     w->comma = false;
+    w->after_key = true; /* the digits belong where the sign is */
     json_write_u64(w, -(uint64_t)value);
 }
 

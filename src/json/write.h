@@ -1,5 +1,5 @@
-/* Compact JSON into a buffer. The writer sets commas and colons itself; calls have to nest rightly, and nothing checks
- * that they do. Out of memory shows in buf->failed, once, at the end. */
+/* JSON into a buffer, compact unless it is to be pretty. The writer sets commas and colons itself; calls have to nest
+ * rightly, and nothing checks that they do. Out of memory shows in buf->failed, once, at the end. */
 #ifndef PENSTOCK_JSON_WRITE_H
 #define PENSTOCK_JSON_WRITE_H
 
@@ -11,7 +11,10 @@
 
 struct json_writer {
     struct base_buf *buf;
-    bool comma; /* a value came before, at this level */
+    bool comma;     /* a value came before, at this level */
+    bool pretty;    /* a line a value, indented by two blanks a level; nothing behind the document */
+    bool after_key; /* the value goes behind its key */
+    unsigned depth;
 };
 
 void json_write_object(struct json_writer *w);
