@@ -80,6 +80,8 @@ static void op_free(struct penstock_session *s, struct client_op *op)
     s->table_n--;
     base_list_remove(&op->node);
     forget_plan(op);
+    if (op->then)
+        op->then->free(s, op->then);
     free(op->error);
     free(op);
 }
@@ -108,6 +110,12 @@ void client_op_end(struct penstock_session *s, struct client_op *op, int code, c
     if (s->open_id == op->id)
         s->open_id = 0;
     forget_plan(op);
+    struct penstock_error after;
+    int read = code;
+    if (op->then)
+        code = op->then->ended(op->then, code, &after);
+    if (code != read)
+        words = &after;
     op->code = code;
     op->done = true;
     if (words && words != op->error) {

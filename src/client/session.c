@@ -215,10 +215,10 @@ void penstock_session_free(struct penstock_session *session)
         close(s->epoll);
     if (s->has_stream)
         s->stream.ops->close(&s->stream);
+    base_vec_free(&s->regions); /* first: there is nothing left to unregister when operations go */
     client_ops_free(s);
     penstock_catalogue_unref(s->catalogue);
     penstock_models_free(s->models);
-    base_vec_free(&s->regions);
     free(s->why_tcp);
     free(s->body);
     free(s->scratch);
@@ -361,11 +361,10 @@ static int plan_read(const struct penstock_session *s, const struct penstock_rea
     return client_plan_make(s->catalogue, r->ranges, r->count, region->address, region->len_bytes, plan, error);
 }
 
-int penstock_submit(struct penstock_session *session, const struct penstock_read *read, penstock_op *op,
-                    struct penstock_error *error)
+int client_submit(struct penstock_session *s, const struct penstock_read *read, struct client_then *then,
+                  penstock_op *op, struct penstock_error *error)
 {
     struct penstock_read r;
-    struct penstock_session *s = session;
     if (!s || !op) {
         (void)missing("session and op", error);
         return PENSTOCK_EINVAL;
@@ -393,10 +392,17 @@ int penstock_submit(struct penstock_session *session, const struct penstock_read
     o->region = r.region;
     o->plan = plan;
     o->split = split;
+    o->then = then;
     region->users++;
     *op = o->id;
     begin(s, o);
     return 0;
+}
+
+int penstock_submit(struct penstock_session *session, const struct penstock_read *read, penstock_op *op,
+                    struct penstock_error *error)
+{
+    return client_submit(session, read, NULL, op, error);
 }
 
 int penstock_submit_digests(struct penstock_session *session, const struct penstock_digests *digests, penstock_op *op,

@@ -54,6 +54,18 @@ enum client_purpose {
 
 enum client_op_kind { CLIENT_OP_OPEN, CLIENT_OP_READ, CLIENT_OP_DIGESTS };
 
+struct client_op;
+
+/* What the library itself does with a read's bytes (lora.c), before whoever waits for the operation learns of its end.
+ */
+struct client_then {
+    /* Once, with the code that it ended with; what it returns is the operation's code, and its words where that is not
+     * 0 are in *error. Not called when the session is freed before. */
+    int (*ended)(struct client_then *then, int code, struct penstock_error *error);
+    /* When the operation is forgotten: nothing reads into its memory any more. */
+    void (*free)(struct penstock_session *s, struct client_then *then);
+};
+
 /* An operation: on session->ops while it is under way, on session->done until it is polled for, on session->told until
  * the next poll. */
 struct client_op {
@@ -68,6 +80,7 @@ struct client_op {
     int code;
     uint64_t landed_bytes;
     struct penstock_error *error;      /* NULL: the words are the session's, or there are none */
+    struct client_then *then;          /* NULL: nothing */
     size_t sent, answered;             /* requests */
     uint64_t digests_max;              /* DIGESTS */
     struct iovec digests[2];           /* DIGESTS: what is wanted, and the rest, once their number is known */
@@ -272,6 +285,9 @@ PENSTOCK_CHECKED int client_engine_broken(int sys_errno, const char *doing, stru
 PENSTOCK_CHECKED int client_engine_flush(struct penstock_session *s, struct penstock_error *error);
 /* Puts "weight peer NAME: " in front, and dies of it. */
 void client_engine_fail(struct penstock_session *s, struct penstock_error *error);
+/* penstock_submit, with what is to follow; then is the operation's from success on. NULL: nothing. */
+PENSTOCK_CHECKED int client_submit(struct penstock_session *s, const struct penstock_read *read,
+                                   struct client_then *then, penstock_op *op, struct penstock_error *error);
 /* Everything that can be done now. */
 void client_engine_run(struct penstock_session *s);
 /* Until when nothing can be done unless fds say so; done: or something is there to be polled for. */
