@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "client/session.h"
+#include "client/weights.h"
 #include "fuzz.h"
 
 #define OPS 24

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "client/tier.h"
 #include "client/verbs.h"
 
 int client_engine_watch(struct penstock_session *s, uint32_t events, struct penstock_error *error)
@@ -76,7 +77,7 @@ void client_engine_die(struct penstock_session *s, const struct penstock_error *
     s->step = CLIENT_DEAD;
     s->flight_n = 0;
     s->in_flight_bytes = 0;
-    s->sending = NULL;
+    s->later_in_flight = 0;
     s->out_at = s->out_end = 0;
     base_list_for_each (node, &s->ops) {
         struct client_op *op = base_list_entry(node, struct client_op, node);
@@ -86,10 +87,16 @@ void client_engine_die(struct penstock_session *s, const struct penstock_error *
     }
 }
 
+void client_engine_name(const struct penstock_session *s, struct penstock_error *error)
+{
+    size_t len = strlen(s->tier->peer);
+    if (strncmp(error->message, s->tier->peer, len) != 0 || error->message[len] != ' ')
+        base_error_in(error, "%s %.100s", s->tier->peer, s->peer);
+}
+
 void client_engine_fail(struct penstock_session *s, struct penstock_error *error)
 {
-    if (strncmp(error->message, "weight peer ", 12) != 0) /* the rail handshake names it itself */
-        base_error_in(error, "weight peer %.100s", s->peer);
+    client_engine_name(s, error);
     client_engine_die(s, error);
 }
 

@@ -14,42 +14,44 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "client/catalogue.h"
 #include "client/session.h"
-#include "model/digest.h"
+#include "client/tier.h"
 
 /* What one call may move before the caller gets a turn. */
 #define RECEIVE_BUDGET_BYTES (UINT64_C(128) << 20)
 
 /* ---- out ---- */
 
-static void push(struct penstock_session *s, struct client_op *op)
+/* Whose request is the next to be sent; NULL: none, for now. */
+static struct client_op *next_to_send(const struct penstock_session *s)
 {
-    const struct client_request *r = &op->plan.requests[op->sent];
-    struct client_flight *f = client_flight_at(s, s->flight_n);
-    struct penstock_range_request wire = { .file = r->file, .offset = r->offset_bytes, .len = r->len_bytes };
-
-    *f = (struct client_flight){ .op = op, .request = op->sent, .len_bytes = r->len_bytes };
-    if (op->kind == CLIENT_OP_DIGESTS) {
-        const struct penstock_file *file = penstock_catalogue_file(s->catalogue, r->file);
-        wire =
-            (struct penstock_range_request){ .file = PENSTOCK_FILE_DIGESTS, .offset = r->file, .len = r->offset_bytes };
-        f->digests = true;
-        f->len_bytes = 0;
-        f->chunks_left = model_digest_chunks(file->len_bytes) - r->offset_bytes;
+    for (size_t i = 0; i < CLIENT_URGENCIES; i++) {
+        const struct base_list *list = &s->unsent[i];
+        if (!base_list_empty(list) && (i == 0 || s->later_in_flight < s->tier->later_max(s)))
+            return base_list_entry(list->next, struct client_op, queue);
     }
-    penstock_range_request_encode(&wire, s->out + s->out_end);
-    s->out_end += PENSTOCK_RANGE_REQUEST_BYTES;
-    s->in_flight_bytes += f->len_bytes;
-    s->flight_n++;
-    op->sent++;
+    return NULL;
 }
 
 bool client_flight_may_fill(const struct penstock_session *s)
 {
     /* In batches: only once half of what may be in flight has been answered. */
-    return s->sending && s->out_at == s->out_end && s->flight_n <= CLIENT_FLIGHTS_MAX / 2 &&
-           s->in_flight_bytes <= CLIENT_IN_FLIGHT_BYTES_MAX / 2;
+    return s->out_at == s->out_end && s->flight_n <= CLIENT_FLIGHTS_MAX / 2 &&
+           s->in_flight_bytes <= s->tier->in_flight_bytes_max / 2 && next_to_send(s);
+}
+
+static void push(struct penstock_session *s, struct client_op *op)
+{
+    struct client_flight *f = client_flight_at(s, s->flight_n);
+    *f = (struct client_flight){ .op = op, .request = op->sent, .later = op->urgency > 0 };
+    s->tier->push(s, op, f, s->out + s->out_end);
+    s->out_end += s->tier->request_bytes;
+    s->in_flight_bytes += f->len_bytes;
+    s->later_in_flight += f->later;
+    s->flight_n++;
+    op->sent++;
+    if (op->sent == op->plan.n_requests)
+        base_list_remove(&op->queue);
 }
 
 void client_flight_fill(struct penstock_session *s)
@@ -59,12 +61,10 @@ void client_flight_fill(struct penstock_session *s)
     if (s->flight_n == 0)
         s->progress_ns = base_now_ns();
     s->out_at = s->out_end = 0;
-    while (s->sending && s->flight_n < CLIENT_FLIGHTS_MAX && s->in_flight_bytes < CLIENT_IN_FLIGHT_BYTES_MAX) {
-        struct client_op *op = s->sending;
+    struct client_op *op;
+    while (s->flight_n < CLIENT_FLIGHTS_MAX && s->in_flight_bytes < s->tier->in_flight_bytes_max &&
+           (op = next_to_send(s)))
         push(s, op);
-        if (op->sent == op->plan.n_requests)
-            s->sending = client_op_next(s, op);
-    }
 }
 
 void client_flight_drop(struct penstock_session *s, const struct client_op *op)
@@ -80,7 +80,9 @@ void client_flight_drop(struct penstock_session *s, const struct client_op *op)
 
 static void next_flight(struct penstock_session *s)
 {
-    s->in_flight_bytes -= client_flight_at(s, 0)->len_bytes;
+    const struct client_flight *f = client_flight_at(s, 0);
+    s->in_flight_bytes -= f->len_bytes;
+    s->later_in_flight -= f->later;
     s->flight_head = (s->flight_head + 1) % CLIENT_FLIGHTS_MAX;
     s->flight_n--;
     s->phase = CLIENT_STATUS;
@@ -88,7 +90,7 @@ static void next_flight(struct penstock_session *s)
 
 static const struct iovec *pieces_of(const struct client_flight *f)
 {
-    return f->digests ? f->op->digests : f->op->plan.pieces;
+    return f->digests ? f->op->own_pieces : f->op->plan.pieces;
 }
 
 static void begin_payload(struct penstock_session *s, const struct client_flight *f)
@@ -99,6 +101,16 @@ static void begin_payload(struct penstock_session *s, const struct client_flight
     s->piece_at = 0;
 }
 
+/* All of it has landed. */
+static void end_op(struct penstock_session *s, struct client_op *op)
+{
+    struct penstock_error error;
+    int code = s->tier->landed ? s->tier->landed(s, op, &error) : 0;
+    if (code)
+        client_engine_name(s, &error);
+    client_op_end(s, op, code, code ? &error : NULL);
+}
+
 static void end_reply(struct penstock_session *s)
 {
     struct client_flight f = *client_flight_at(s, 0);
@@ -107,29 +119,22 @@ static void end_reply(struct penstock_session *s)
     if (!op)
         return;
     op->answered++;
-    op->landed_bytes += f.digests ? op->digests[0].iov_len : f.len_bytes;
+    op->landed_bytes += f.digests ? op->own_pieces[0].iov_len : f.len_bytes;
     if (op->answered == op->plan.n_requests)
-        client_op_end(s, op, 0, NULL);
+        end_op(s, op);
 }
 
 static void refuse(struct penstock_session *s, uint8_t status)
 {
     struct client_flight f = *client_flight_at(s, 0);
+    struct penstock_error error;
     next_flight(s);
     if (!f.op)
         return;
-    struct penstock_error error;
-    const struct client_request *r = &f.op->plan.requests[f.request];
-    const char *name = penstock_catalogue_file(s->catalogue, r->file)->name;
-    if (f.digests)
-        base_error_set(&error, PENSTOCK_EREFUSED, "weight peer %s: keeps no digests of %s", s->peer, name);
-    else
-        base_error_set(&error, PENSTOCK_EREFUSED,
-                       "weight peer %s: refused %" PRIu32 " bytes at %" PRIu64 " of %s (status %u); was the file cut "
-                       "short there?",
-                       s->peer, r->len_bytes, r->offset_bytes, name, status);
+    int code = s->tier->refused(s, &f, status, &error);
+    client_engine_name(s, &error);
     f.op->answered++;
-    client_op_end(s, f.op, PENSTOCK_EREFUSED, &error);
+    client_op_end(s, f.op, code, &error);
 }
 
 static void take_status(struct penstock_session *s, uint8_t status)
@@ -156,8 +161,8 @@ static int take_count(struct penstock_session *s, struct penstock_error *error)
     s->in_flight_bytes += f->len_bytes;
     if (f->op) {
         uint64_t wanted = base_min_u64(n, f->op->digests_max) * PENSTOCK_DIGEST_BYTES;
-        f->op->digests[0].iov_len = wanted;
-        f->op->digests[1] = (struct iovec){ .iov_base = s->scratch, .iov_len = f->len_bytes - wanted };
+        f->op->own_pieces[0].iov_len = wanted;
+        f->op->own_pieces[1] = (struct iovec){ .iov_base = s->scratch, .iov_len = f->len_bytes - wanted };
     }
     begin_payload(s, f);
     if (f->len_bytes == 0)
@@ -169,7 +174,7 @@ static int take_count(struct penstock_session *s, struct penstock_error *error)
 static void advance_payload(struct penstock_session *s, size_t n)
 {
     const struct client_flight *f = client_flight_at(s, 0);
-    s->payload_left -= (uint32_t)n;
+    s->payload_left -= n;
     if (s->payload_left == 0) {
         end_reply(s);
         return;
@@ -359,7 +364,7 @@ int client_flight_receive(struct penstock_session *s, struct penstock_error *err
         code = client_engine_flush(s, error);
         if (code)
             return code;
-        if (s->flight_n == 0 && !s->sending)
+        if (s->flight_n == 0 && !next_to_send(s))
             return -EAGAIN;
     }
     return 0;

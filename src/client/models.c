@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/vec.h"
-#include "client/session.h"
+#include "client/weights.h"
 #include "json/json.h"
 
 struct penstock_models {

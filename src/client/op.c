@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "client/session.h"
+#include "client/tier.h"
 
 static struct client_op **bucket(const struct penstock_session *s, penstock_op id)
 {
@@ -39,6 +40,7 @@ struct client_op *client_op_new(struct penstock_session *s, enum client_op_kind 
     op->kind = kind;
     op->timeout_ns = timeout_ns;
     op->user = user;
+    base_list_init(&op->queue);
     op->chain = *bucket(s, op->id);
     *bucket(s, op->id) = op;
     s->table_n++;
@@ -90,23 +92,17 @@ void client_op_queue(struct penstock_session *s, struct client_op *op)
 {
     if (op->plan.n_requests == 0)
         client_op_end(s, op, 0, NULL); /* nothing to read */
-    else if (!s->sending)
-        s->sending = op;
-}
-
-struct client_op *client_op_next(struct penstock_session *s, const struct client_op *op)
-{
-    return op->node.next == &s->ops ? NULL : base_list_entry(op->node.next, struct client_op, node);
+    else
+        base_list_append(&s->unsent[op->urgency], &op->queue);
 }
 
 void client_op_end(struct penstock_session *s, struct client_op *op, int code, const struct penstock_error *words)
 {
     if (op->answered < op->sent)
         client_flight_drop(s, op);
-    if (s->sending == op)
-        s->sending = client_op_next(s, op);
-    if (op->kind == CLIENT_OP_READ)
-        s->regions.at[op->region].users--;
+    base_list_remove(&op->queue);
+    if (s->tier->ended)
+        s->tier->ended(s, op);
     if (s->open_id == op->id)
         s->open_id = 0;
     forget_plan(op);

@@ -9,9 +9,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "client/catalogue.h"
+#include "client/tier.h"
 #include "client/verbs.h"
-#include "model/digest.h"
 
 static int missing(const char *what, struct penstock_error *error)
 {
@@ -20,24 +19,7 @@ static int missing(const char *what, struct penstock_error *error)
 
 /* ---- begin and end ---- */
 
-static int take_model(const char *model, const struct penstock_catalogue *catalogue, struct penstock_error *error)
-{
-    size_t len = model ? strlen(model) : 0;
-    if (len == 0)
-        return base_error_set(error, PENSTOCK_EINVAL, "no model is named");
-    if (len > PENSTOCK_MODEL_REQUEST_MAX)
-        return base_error_set(error, PENSTOCK_EINVAL, "the model's name has %zu bytes, and may have %u", len,
-                              PENSTOCK_MODEL_REQUEST_MAX);
-    if (strncmp(model, "penstock:", 9) == 0)
-        return base_error_set(error, PENSTOCK_EINVAL, "'%.100s': names that begin with penstock: are the protocol's",
-                              model);
-    if (catalogue && !penstock_catalogue_version(catalogue))
-        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
-                              "'%.100s' cannot be joined: the peer gave its catalogue no model_version", model);
-    return 0;
-}
-
-static struct penstock_session *allocate(const char *peer, const char *model)
+static struct penstock_session *allocate(const struct client_start *start, const char *peer)
 {
     struct penstock_session *s = calloc(1, sizeof *s);
     if (!s)
@@ -45,9 +27,16 @@ static struct penstock_session *allocate(const char *peer, const char *model)
     base_list_init(&s->ops);
     base_list_init(&s->done);
     base_list_init(&s->told);
+    for (size_t i = 0; i < CLIENT_URGENCIES; i++)
+        base_list_init(&s->unsent[i]);
+    base_list_init(&s->on_rails);
+    s->tier = start->tier;
+    s->purpose = start->purpose;
     s->epoll = -1;
     s->peer = strdup(peer);
-    s->model = strdup(model ? model : "");
+    s->model = strdup(start->model ? start->model : "");
+    penstock_catalogue_ref(start->catalogue);
+    s->catalogue = start->catalogue;
     s->scratch = malloc(CLIENT_SCRATCH_BYTES);
     s->ahead = malloc(CLIENT_AHEAD_BYTES_MAX); /* pages that are never written cost nothing */
     if (s->peer && s->model && s->scratch && s->ahead)
@@ -57,20 +46,16 @@ static struct penstock_session *allocate(const char *peer, const char *model)
 }
 
 /* Everything but the first step. */
-static int prepare(struct verbs_world *world, const char *peer, const struct penstock_options *options,
-                   enum client_purpose purpose, const char *model, struct penstock_catalogue *catalogue,
+static int prepare(const struct client_start *start, const char *peer, const struct penstock_options *options,
                    struct penstock_session **session, penstock_op *op, struct penstock_error *error)
 {
-    int code = purpose == CLIENT_FOR_MODELS ? 0 : take_model(model, catalogue, error);
-    if (code)
-        return code;
-    struct penstock_session *s = allocate(peer, model);
+    struct penstock_session *s = allocate(start, peer);
     if (!s) {
         base_error_set(error, PENSTOCK_ENOMEM, "no memory for a session");
         return PENSTOCK_ENOMEM;
     }
     struct client_op *open = NULL;
-    code = client_options_take(s, world, options, purpose, error);
+    int code = client_options_take(s, start->world, options, start->purpose, error);
     if (code == 0 && (s->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
         code = base_error_sys(error, errno, "epoll_create");
     else if (code == 0 && !(open = client_op_new(s, CLIENT_OP_OPEN, s->manifest_timeout_ns, NULL)))
@@ -79,30 +64,22 @@ static int prepare(struct verbs_world *world, const char *peer, const struct pen
         penstock_session_free(s);
         return code ? code : PENSTOCK_ENOMEM;
     }
-    s->purpose = purpose;
     s->open_id = *op = open->id;
-    if (catalogue) {
-        penstock_catalogue_ref(catalogue);
-        s->catalogue = catalogue;
-    }
     *session = s;
     return 0;
 }
 
-int client_session_in_world(struct verbs_world *world, const char *peer, const struct penstock_options *options,
-                            enum client_purpose purpose, const char *model, struct penstock_catalogue *catalogue,
-                            struct penstock_session **session, penstock_op *op, struct penstock_error *error)
+int client_session_start(const struct client_start *start, const char *peer, const struct penstock_options *options,
+                         struct penstock_session **session, penstock_op *op, struct penstock_error *error)
 {
     struct penstock_session *s;
     struct penstock_error words = { 0 };
-    if (!peer || !session || !op)
-        return missing("peer, session and op", error);
-    int code = prepare(world, peer, options, purpose, model, catalogue, &s, op, &words);
+    int code = prepare(start, peer, options, &s, op, &words);
     if (code == 0) {
-        code = net_resolve(peer, PENSTOCK_PORT_WEIGHTS, 0, &s->addresses, &words);
+        code = net_resolve(peer, start->tier->port, 0, &s->addresses, &words);
         code = code ? code : client_hello_dial(s, &words);
         if (code) {
-            base_error_in(&words, "weight peer %.100s", peer);
+            client_engine_name(s, &words);
             penstock_session_free(s);
         }
     }
@@ -113,11 +90,24 @@ int client_session_in_world(struct verbs_world *world, const char *peer, const s
     return code;
 }
 
-int client_session_new(const char *peer, const struct penstock_options *options, enum client_purpose purpose,
-                       const char *model, struct penstock_catalogue *catalogue, struct penstock_session **session,
-                       penstock_op *op, struct penstock_error *error)
+int client_session_start_on(const struct client_start *start, struct net_stream *stream,
+                            const struct penstock_options *options, struct penstock_session **session, penstock_op *op,
+                            struct penstock_error *error)
 {
-    return client_session_in_world(NULL, peer, options, purpose, model, catalogue, session, op, error);
+    struct penstock_session *s;
+    int code = prepare(start, "stream", options, &s, op, error);
+    if (code) {
+        stream->ops->close(stream);
+        return code;
+    }
+    s->stream = *stream;
+    s->has_stream = true;
+    code = client_hello_ask(s, error);
+    if (code)
+        penstock_session_free(s);
+    else
+        *session = s;
+    return code;
 }
 
 int client_session_beside(struct penstock_session *s, enum client_purpose purpose, bool for_rails,
@@ -129,17 +119,18 @@ int client_session_beside(struct penstock_session *s, enum client_purpose purpos
                                               .manifest_timeout_ns = s->manifest_timeout_ns,
                                               .reply_timeout_ns = s->reply_timeout_ns,
                                               .rails_timeout_ns = s->rails_timeout_ns };
+    const struct client_start start = { .tier = s->tier,
+                                        .purpose = purpose,
+                                        .model = s->model,
+                                        .catalogue = purpose == CLIENT_FOR_MODELS ? NULL : s->catalogue };
     struct penstock_session *b;
     penstock_op op;
     if (s->addresses.n == 0)
         return base_error_set(error, PENSTOCK_EUNSUPPORTED, "there is no second connection on a stream that was given");
-    int code = prepare(NULL, s->peer, &options, purpose, s->model, NULL, &b, &op, error);
+    int code = prepare(&start, s->peer, &options, &b, &op, error);
     if (code)
         return code;
-    if (purpose != CLIENT_FOR_MODELS) {
-        b->catalogue = penstock_session_catalogue(s);
-        memcpy(b->manifest_hash, s->manifest_hash, sizeof b->manifest_hash);
-    }
+    memcpy(b->manifest_hash, s->manifest_hash, sizeof b->manifest_hash);
     if (for_rails) {
         b->verbs = s->verbs;
         b->verbs_lent = true;
@@ -157,53 +148,6 @@ int client_session_beside(struct penstock_session *s, enum client_purpose purpos
     return code;
 }
 
-int client_session_on_stream(struct net_stream *stream, const struct penstock_options *options,
-                             enum client_purpose purpose, const char *model, struct penstock_catalogue *catalogue,
-                             struct penstock_session **session, penstock_op *op, struct penstock_error *error)
-{
-    struct penstock_session *s;
-    int code = prepare(NULL, "stream", options, purpose, model, catalogue, &s, op, error);
-    if (code) {
-        stream->ops->close(stream);
-        return code;
-    }
-    s->stream = *stream;
-    s->has_stream = true;
-    code = client_hello_ask(s, error);
-    if (code)
-        penstock_session_free(s);
-    else
-        *session = s;
-    return code;
-}
-
-int penstock_weights_start(const char *peer, const char *model, struct penstock_catalogue *catalogue,
-                           const struct penstock_options *options, struct penstock_session **session, penstock_op *op,
-                           struct penstock_error *error)
-{
-    return client_session_new(peer, options, catalogue ? CLIENT_FOR_JOIN : CLIENT_FOR_MANIFEST, model, catalogue,
-                              session, op, error);
-}
-
-int penstock_weights_open(const char *peer, const char *model, struct penstock_catalogue *catalogue,
-                          const struct penstock_options *options, struct penstock_session **session,
-                          struct penstock_error *error)
-{
-    struct penstock_session *s;
-    penstock_op op = 0;
-    if (!session)
-        return missing("session", error);
-    int code = penstock_weights_start(peer, model, catalogue, options, &s, &op, error);
-    if (code)
-        return code;
-    code = penstock_wait(s, op, NULL, error);
-    if (code)
-        penstock_session_free(s);
-    else
-        *session = s;
-    return code;
-}
-
 void penstock_session_free(struct penstock_session *session)
 {
     struct penstock_session *s = session;
@@ -217,6 +161,8 @@ void penstock_session_free(struct penstock_session *session)
         s->stream.ops->close(&s->stream);
     base_vec_free(&s->regions); /* first: there is nothing left to unregister when operations go */
     client_ops_free(s);
+    if (s->tier->fini)
+        s->tier->fini(s);
     penstock_catalogue_unref(s->catalogue);
     penstock_models_free(s->models);
     free(s->why_tcp);
@@ -226,14 +172,6 @@ void penstock_session_free(struct penstock_session *session)
     free(s->peer);
     free(s->model);
     free(s);
-}
-
-struct penstock_catalogue *penstock_session_catalogue(struct penstock_session *session)
-{
-    if (!session || !session->catalogue)
-        return NULL;
-    penstock_catalogue_ref(session->catalogue);
-    return session->catalogue;
 }
 
 /* ---- memory ---- */
@@ -315,124 +253,16 @@ const char *penstock_session_transport_why(const struct penstock_session *sessio
 
 /* ---- operations ---- */
 
-static int can_submit(const struct penstock_session *s, int64_t timeout_ns, struct penstock_error *error)
+int client_can_submit(const struct penstock_session *s, const struct client_tier *tier, int64_t timeout_ns,
+                      struct penstock_error *error)
 {
+    if (s->tier != tier)
+        return base_error_set(error, PENSTOCK_EINVAL, "the session is one with %s %.100s", s->tier->peer, s->peer);
     if (s->step == CLIENT_DEAD)
         /* What it died of is news to a caller that had no operation under way. */
         return base_error_set(error, PENSTOCK_EDEAD, "%s", s->error.message);
-    if (!s->catalogue)
-        return base_error_set(error, PENSTOCK_EINVAL, "the session has no catalogue yet: wait until it is open");
     if (timeout_ns < 0)
         return base_error_set(error, PENSTOCK_EINVAL, "the timeout is negative");
-    return 0;
-}
-
-static void begin(struct penstock_session *s, struct client_op *op)
-{
-    if (s->verbs)
-        client_verbs_start(s, op);
-    else
-        client_op_queue(s, op);
-}
-
-/* What a read asks for, in the form that its transport takes. */
-static int plan_read(const struct penstock_session *s, const struct penstock_read *r, struct client_plan *plan,
-                     struct client_split *split, struct penstock_error *error)
-{
-    const struct client_region *region = &s->regions.at[r->region];
-    *plan = (struct client_plan){ 0 };
-    *split = (struct client_split){ 0 };
-    if (s->verbs) {
-        int code = client_split_make(s->catalogue, r->ranges, r->count, region->len_bytes, split, error);
-        if (code == 0 && region->device && split->n_files > 0) {
-            client_split_fini(split);
-            code =
-                base_error_set(error, PENSTOCK_EUNSUPPORTED,
-                               "read: region %" PRIu32 " is DEVICE memory, which only shards can be read into: other "
-                               "files come over TCP",
-                               r->region);
-        }
-        return code;
-    }
-    if (region->device)
-        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
-                              "read: region %" PRIu32 " is DEVICE memory, and this session runs over TCP%s%.300s",
-                              r->region, s->why_tcp ? ": " : "", s->why_tcp ? s->why_tcp : "");
-    return client_plan_make(s->catalogue, r->ranges, r->count, region->address, region->len_bytes, plan, error);
-}
-
-int client_submit(struct penstock_session *s, const struct penstock_read *read, struct client_then *then,
-                  penstock_op *op, struct penstock_error *error)
-{
-    struct penstock_read r;
-    if (!s || !op) {
-        (void)missing("session and op", error);
-        return PENSTOCK_EINVAL;
-    }
-    int code = client_take_sized(&r, read, "read", error);
-    code = code ? code : can_submit(s, r.timeout_ns, error);
-    if (code)
-        return code;
-    if (r.region >= s->regions.n || !s->regions.at[r.region].known)
-        return base_error_set(error, PENSTOCK_EINVAL, "read: no region %" PRIu32 " is registered", r.region);
-    if (!r.ranges && r.count > 0)
-        return base_error_set(error, PENSTOCK_EINVAL, "read: no ranges are given");
-    struct client_region *region = &s->regions.at[r.region];
-    struct client_plan plan;
-    struct client_split split;
-    code = plan_read(s, &r, &plan, &split, error);
-    if (code)
-        return code;
-    struct client_op *o = client_op_new(s, CLIENT_OP_READ, r.timeout_ns ? r.timeout_ns : s->reply_timeout_ns, r.user);
-    if (!o) {
-        client_plan_fini(&plan);
-        client_split_fini(&split);
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");
-    }
-    o->region = r.region;
-    o->plan = plan;
-    o->split = split;
-    o->then = then;
-    region->users++;
-    *op = o->id;
-    begin(s, o);
-    return 0;
-}
-
-int penstock_submit(struct penstock_session *session, const struct penstock_read *read, penstock_op *op,
-                    struct penstock_error *error)
-{
-    return client_submit(session, read, NULL, op, error);
-}
-
-int penstock_submit_digests(struct penstock_session *session, const struct penstock_digests *digests, penstock_op *op,
-                            struct penstock_error *error)
-{
-    struct penstock_digests d;
-    struct penstock_session *s = session;
-    if (!s || !op)
-        return missing("session and op", error);
-    int code = client_take_sized(&d, digests, "digests", error);
-    code = code ? code : can_submit(s, d.timeout_ns, error);
-    if (code)
-        return code;
-    const struct penstock_file *file = penstock_catalogue_file(s->catalogue, d.file);
-    if (!file || !file->name)
-        return base_error_set(error, PENSTOCK_EINVAL, "digests: the model has no file %" PRIu32, d.file);
-    if (d.first_chunk >= model_digest_chunks(file->len_bytes))
-        return base_error_set(error, PENSTOCK_EINVAL, "digests: %s has no chunk %" PRIu64, file->name, d.first_chunk);
-    if (!d.out || d.max == 0)
-        return base_error_set(error, PENSTOCK_EINVAL, "digests: there is no room for any");
-    struct client_op *o =
-        client_op_new(s, CLIENT_OP_DIGESTS, d.timeout_ns ? d.timeout_ns : s->reply_timeout_ns, d.user);
-    if (!o)
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");
-    o->one_request = (struct client_request){ .file = d.file, .offset_bytes = d.first_chunk };
-    o->plan = (struct client_plan){ .requests = &o->one_request, .n_requests = 1 };
-    o->digests[0].iov_base = d.out;
-    o->digests_max = d.max;
-    *op = o->id;
-    begin(s, o);
     return 0;
 }
 
@@ -537,13 +367,6 @@ int penstock_wait(struct penstock_session *session, penstock_op op, struct penst
             base_error_set(error, code, "no memory for more words");
     }
     return code;
-}
-
-int penstock_read_wait(struct penstock_session *session, const struct penstock_read *read, struct penstock_error *error)
-{
-    penstock_op op = 0;
-    int code = penstock_submit(session, read, &op, error);
-    return code ? code : penstock_wait(session, op, NULL, error);
 }
 
 const char *penstock_version(void)

@@ -1,6 +1,7 @@
 /* One session: a non-blocking state machine over one stream. session.c has the public calls, options.c what they are
  * asked for, engine.c drives, hello.c takes it from the dial to the first request, flight.c moves requests and replies,
- * op.c keeps the operations; verbs.h is what it has instead of flights where it runs over RDMA.
+ * op.c keeps the operations; verbs.h is what it has instead of flights where it runs over RDMA. What is asked for, and
+ * what of it travels how, is the tier's (tier.h).
  *
  * A session belongs to one thread at a time: nothing here is locked. Only catalogues are shared. */
 #ifndef PENSTOCK_CLIENT_SESSION_H
@@ -23,11 +24,11 @@
 
 /* A peer parses this many requests ahead of its replies (protocol 2); more would only wait in the socket. */
 #define CLIENT_FLIGHTS_MAX 256u
-#define CLIENT_IN_FLIGHT_BYTES_MAX (UINT64_C(64) << 20)
 /* How far a read may go beyond the next status byte that nobody has seen yet: what comes behind a refusal has landed in
  * the wrong place, and is moved through a buffer of this size. */
 #define CLIENT_AHEAD_BYTES_MAX (UINT64_C(1) << 20)
 #define CLIENT_IOV_MAX 512
+#define CLIENT_URGENCIES 2 /* what is wanted now, and what may wait for that */
 #define CLIENT_SCRATCH_BYTES (PENSTOCK_DIGESTS_MAX * PENSTOCK_DIGEST_BYTES)
 
 enum client_step {
@@ -41,10 +42,11 @@ enum client_step {
     CLIENT_DEAD,
 };
 
+struct client_tier;
 struct client_verbs;
 struct client_shake;
 
-/* What the reply to the model request is. */
+/* What a connection is for, and so what its first reply is. All but the first are the weight tier's. */
 enum client_purpose {
     CLIENT_FOR_MANIFEST,
     CLIENT_FOR_JOIN,
@@ -70,12 +72,14 @@ struct client_then {
  * the next poll. */
 struct client_op {
     struct base_list node;
+    struct base_list queue;  /* in session->unsent, in session->on_rails, in a queue of the tier's, or in none */
     struct client_op *chain; /* of its bucket in session->table */
     penstock_op id;
     void *user;
     int64_t timeout_ns;
     enum client_op_kind kind;
-    uint32_t region; /* READ */
+    unsigned urgency; /* 0: first; which of session->unsent */
+    uint32_t region;  /* READ */
     bool done, told;
     int code;
     uint64_t landed_bytes;
@@ -83,9 +87,9 @@ struct client_op {
     struct client_then *then;          /* NULL: nothing */
     size_t sent, answered;             /* requests */
     uint64_t digests_max;              /* DIGESTS */
-    struct iovec digests[2];           /* DIGESTS: what is wanted, and the rest, once their number is known */
-    struct client_plan plan;           /* READ: its requests; DIGESTS: one */
-    struct client_request one_request; /* DIGESTS: the plan's */
+    struct client_plan plan;           /* READ: its requests; else one, */
+    struct client_request own_request; /* this, */
+    struct iovec own_pieces[2]; /* into this. DIGESTS: what is wanted, and the rest, once their number is known */
 
     /* Over RDMA (verbs_read.c): part of it on rails, part of it an operation of the session beside. */
     struct client_split split;
@@ -102,8 +106,9 @@ struct client_op {
 struct client_flight {
     struct client_op *op; /* NULL: cancelled; the reply's bytes are dropped */
     size_t request;       /* of op->plan */
-    uint32_t len_bytes;   /* of the payload; of digests, once their number is known */
+    uint64_t len_bytes;   /* of the payload; of digests, once their number is known */
     bool digests;
+    bool later;           /* of less than the first urgency */
     uint64_t chunks_left; /* digests: the file has no more than these */
 };
 
@@ -123,9 +128,10 @@ struct client_region {
 };
 
 struct penstock_session {
+    const struct client_tier *tier;
     enum client_step step;
     enum client_purpose purpose;
-    char *peer, *model;
+    char *peer;
     int64_t connect_timeout_ns, manifest_timeout_ns, reply_timeout_ns, rails_timeout_ns;
     struct penstock_error error; /* DEAD: of what; FOR_WORDS: of what it will be */
 
@@ -146,6 +152,10 @@ struct penstock_session {
     size_t head_bytes;
     uint8_t *body; /* with MODEL_JSON_PADDING behind it */
     size_t body_len, body_got, body_cap;
+    uint64_t manifest_hash[2]; /* to be the same again where the peer gives no version */
+
+    /* the weight tier */
+    char *model;
     struct penstock_catalogue *catalogue;
     struct penstock_models *models; /* FOR_MODELS: the answer */
     bool join_refused;              /* FOR_WORDS: a join was refused, in the words of s->error */
@@ -156,7 +166,7 @@ struct penstock_session {
     bool verbs_lent;                   /* verbs is another session's, for which this one builds rails */
     struct client_shake *shake;        /* SHAKING; and RAILS where verbs is lent */
     char *why_tcp;                     /* where AUTO was asked for */
-    uint64_t manifest_hash[2];         /* to be the same again where the peer gives no version */
+    struct base_list on_rails;         /* operations that the rail engine has, in the order that they were begun in */
     bool waited_for;                   /* by a thread that may spin for a moment */
 
     /* operations */
@@ -169,20 +179,21 @@ struct penstock_session {
     size_t region_free; /* no region below it is free */
 
     /* sending */
-    struct client_op *sending; /* the first with unsent requests; NULL: none */
+    struct base_list unsent[CLIENT_URGENCIES]; /* operations with requests to send: the first's are the next */
     uint8_t out[PENSTOCK_MODEL_REQUEST_BYTES_MAX + 1 + CLIENT_FLIGHTS_MAX * PENSTOCK_RANGE_REQUEST_BYTES];
     size_t out_at, out_end;
 
     /* flights: a ring, answered in the order sent */
     struct client_flight flights[CLIENT_FLIGHTS_MAX];
     uint32_t flight_head, flight_n;
+    uint32_t later_in_flight; /* of flight_n */
     uint64_t in_flight_bytes;
 
     /* the reply under way: of the first flight */
     enum client_phase phase;
     uint8_t count[4];
     size_t count_bytes;
-    uint32_t payload_left;
+    uint64_t payload_left;
     size_t piece, piece_at; /* where its next byte goes */
 
     uint8_t *scratch; /* CLIENT_SCRATCH_BYTES: dropped bytes */
@@ -210,8 +221,6 @@ PENSTOCK_CHECKED int client_options_take(struct penstock_session *s, struct verb
 
 /* A new operation, on session->ops. NULL without memory. */
 struct client_op *client_op_new(struct penstock_session *s, enum client_op_kind kind, int64_t timeout_ns, void *user);
-/* The one that was submitted after it; NULL: none. */
-struct client_op *client_op_next(struct penstock_session *s, const struct client_op *op);
 /* Under way or done; NULL: neither. */
 struct client_op *client_op_find(const struct penstock_session *s, penstock_op id);
 /* Told; NULL: not, or forgotten. */
@@ -220,7 +229,7 @@ const struct client_op *client_op_find_told(const struct penstock_session *s, pe
 void client_op_end(struct penstock_session *s, struct client_op *op, int code, const struct penstock_error *words);
 /* done -> told. */
 void client_op_tell(struct penstock_session *s, struct client_op *op, struct penstock_completion *completion);
-/* Its requests follow those of the operations before it. */
+/* Its requests follow those of the operations before it that are as urgent. */
 void client_op_queue(struct penstock_session *s, struct client_op *op);
 void client_ops_forget_told(struct penstock_session *s);
 void client_ops_free(struct penstock_session *s);
@@ -248,7 +257,9 @@ int client_hello_step(struct penstock_session *s, struct penstock_error *error);
 /* How long a session may be in this step without a byte, and what it waits for. */
 int64_t client_hello_timeout(const struct penstock_session *s, const char **waiting_for);
 void client_hello_enter(struct penstock_session *s, enum client_step step);
-/* Over TCP from here on: the mode byte. */
+/* The manifest is there: over rails from here on, or over TCP. */
+PENSTOCK_CHECKED int client_hello_begin(struct penstock_session *s, struct penstock_error *error);
+/* Over TCP: the mode byte. */
 PENSTOCK_CHECKED int client_hello_to_tcp(struct penstock_session *s, struct penstock_error *error);
 /* Once more from the dial on, to the address in use. EUNSUPPORTED: the stream was given. */
 PENSTOCK_CHECKED int client_hello_redial(struct penstock_session *s, enum client_purpose purpose,
@@ -259,31 +270,38 @@ PENSTOCK_CHECKED int client_hello_failed(struct penstock_session *s, struct pens
 
 /* ---- engine.c ---- */
 
-PENSTOCK_CHECKED int client_session_new(const char *peer, const struct penstock_options *options,
-                                        enum client_purpose purpose, const char *model,
-                                        struct penstock_catalogue *catalogue, struct penstock_session **session,
-                                        penstock_op *op, struct penstock_error *error);
+/* What a session is to be. */
+struct client_start {
+    const struct client_tier *tier;
+    enum client_purpose purpose;
+    struct verbs_world *world; /* where RDMA is simulated; NULL: libibverbs */
+    const char *model;         /* the weight tier's */
+    struct penstock_catalogue *catalogue;
+};
+
+/* Dials. Pointers are given, arguments of the tier's are checked. */
+PENSTOCK_CHECKED int client_session_start(const struct client_start *start, const char *peer,
+                                          const struct penstock_options *options, struct penstock_session **session,
+                                          penstock_op *op, struct penstock_error *error);
 /* The same over a stream that is connected, and which the session owns from then on, whatever happens. */
-PENSTOCK_CHECKED int client_session_on_stream(struct net_stream *stream, const struct penstock_options *options,
-                                              enum client_purpose purpose, const char *model,
-                                              struct penstock_catalogue *catalogue, struct penstock_session **session,
-                                              penstock_op *op, struct penstock_error *error);
-/* In a world of its own, where RDMA is simulated. */
-PENSTOCK_CHECKED int client_session_in_world(struct verbs_world *world, const char *peer,
-                                             const struct penstock_options *options, enum client_purpose purpose,
-                                             const char *model, struct penstock_catalogue *catalogue,
-                                             struct penstock_session **session, penstock_op *op,
-                                             struct penstock_error *error);
+PENSTOCK_CHECKED int client_session_start_on(const struct client_start *start, struct net_stream *stream,
+                                             const struct penstock_options *options, struct penstock_session **session,
+                                             penstock_op *op, struct penstock_error *error);
 /* One more to the peer of s, at the address in use; in the epoll set of s. Over TCP, or to build rails for s. */
 PENSTOCK_CHECKED int client_session_beside(struct penstock_session *s, enum client_purpose purpose, bool for_rails,
                                            struct penstock_session **session, struct penstock_error *error);
+/* Whether an operation of tier can be submitted. */
+PENSTOCK_CHECKED int client_can_submit(const struct penstock_session *s, const struct client_tier *tier,
+                                       int64_t timeout_ns, struct penstock_error *error);
 void client_engine_close_stream(struct penstock_session *s);
 PENSTOCK_CHECKED int client_engine_watch(struct penstock_session *s, uint32_t events, struct penstock_error *error);
 /* What a failed send or receive means: the connection is gone, whatever the errno (ETIMEOUT, ECLOSED, ENOMEM). */
 PENSTOCK_CHECKED int client_engine_broken(int sys_errno, const char *doing, struct penstock_error *error);
 /* Writes what is in out. 0 also where the socket is full. */
 PENSTOCK_CHECKED int client_engine_flush(struct penstock_session *s, struct penstock_error *error);
-/* Puts "weight peer NAME: " in front, and dies of it. */
+/* Puts "weight peer NAME: " in front, where it is not there. */
+void client_engine_name(const struct penstock_session *s, struct penstock_error *error);
+/* With that in front, dies of it. */
 void client_engine_fail(struct penstock_session *s, struct penstock_error *error);
 /* penstock_submit, with what is to follow; then is the operation's from success on. NULL: nothing. */
 PENSTOCK_CHECKED int client_submit(struct penstock_session *s, const struct penstock_read *read,

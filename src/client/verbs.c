@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "client/tier.h"
 
 /* How long a thread that waits looks for completions before it sleeps: a wake-up costs it several microseconds. */
 #define SPIN_NS INT64_C(20000)
@@ -40,7 +41,7 @@ static void verbs_free(struct client_verbs *v)
             verbs_pd_free(v->pds[i]);
     }
     rail_devices_close(&v->devices);
-    free(v->shard_bytes);
+    free(v->region_bytes);
     free(v);
 }
 
@@ -133,6 +134,8 @@ void client_verbs_close(struct penstock_session *s)
     client_verbs_stop(s);
     for (size_t i = 0; i < s->regions.n; i++)
         client_region_forget(s, &s->regions.at[i]);
+    if (s->tier->forget_memory)
+        s->tier->forget_memory(s);
     s->verbs = NULL;
     verbs_free(v);
 }
@@ -219,12 +222,10 @@ static bool outstanding(const struct client_verbs *v)
 /* A read that waits for less long than rails are given shortens their deadline, while it is the first. */
 static int64_t deadline_now(const struct penstock_session *s)
 {
-    base_list_for_each (node, (struct base_list *)(uintptr_t)&s->ops) {
-        const struct client_op *op = base_list_entry(node, struct client_op, node);
-        if (op->on_rails)
-            return op->timeout_ns < s->verbs->rail_deadline_ns ? op->timeout_ns : s->verbs->rail_deadline_ns;
-    }
-    return s->verbs->rail_deadline_ns;
+    if (base_list_empty(&s->on_rails))
+        return s->verbs->rail_deadline_ns;
+    const struct client_op *op = base_list_entry(s->on_rails.next, struct client_op, queue);
+    return op->timeout_ns < s->verbs->rail_deadline_ns ? op->timeout_ns : s->verbs->rail_deadline_ns;
 }
 
 /* Polls until nothing more moves; for a thread that waits, a moment longer. The CQs are armed then. */
@@ -235,6 +236,8 @@ static void move(struct penstock_session *s)
     v->submitted = v->armed = false;
     rail_engine_set_deadline(v->engine, deadline_now(s));
     for (;;) {
+        if (s->tier->pump)
+            s->tier->pump(s);
         bool more = rail_engine_poll(v->engine, now_ns);
         now_ns = base_now_ns();
         if (more) {

@@ -54,7 +54,7 @@ struct client_verbs {
     struct client_slot slots[PENSTOCK_RAILS_MAX];
     struct rail_pairing pairing; /* n 0: not known yet. A peer of the frozen protocol may have fewer: the first n */
     bool choosing;               /* the peer knows of 2.7: the pairing's wishes are sent */
-    uint64_t *shard_bytes;       /* by the manifest */
+    uint64_t *region_bytes;      /* by the manifest */
     int64_t rail_deadline_ns;
     struct rail_engine *engine; /* NULL until the first rails are up */
     bool up;                    /* it has had rails: the session runs over RDMA */

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "client/catalogue.h"
 #include "client/models.h"
+#include "client/tier.h"
 #include "client/verbs.h"
 
 /* ---- over TCP after all ---- */
@@ -44,17 +44,17 @@ void client_shake_free(struct client_shake *shake)
     free(shake);
 }
 
-static int know_shards(struct penstock_session *s, struct penstock_error *error)
+static int know_regions(struct penstock_session *s, struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
-    size_t n = penstock_catalogue_shards(s->catalogue);
-    if (v->shard_bytes)
+    size_t n = s->tier->regions(s);
+    if (v->region_bytes)
         return 0;
-    v->shard_bytes = calloc(n ? n : 1, sizeof *v->shard_bytes);
-    if (!v->shard_bytes)
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the lengths of %zu shards", n);
+    v->region_bytes = calloc(n ? n : 1, sizeof *v->region_bytes);
+    if (!v->region_bytes)
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the lengths of %zu files", n);
     for (size_t i = 0; i < n; i++)
-        v->shard_bytes[i] = penstock_catalogue_file(s->catalogue, i)->len_bytes;
+        v->region_bytes[i] = s->tier->region_bytes(s, i);
     return 0;
 }
 
@@ -79,7 +79,7 @@ static int begin_shake(struct penstock_session *s, struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
     char other[128];
-    int code = know_shards(s, error);
+    int code = know_regions(s, error);
     if (code)
         return code;
     struct client_shake *k = calloc(1, sizeof *k);
@@ -93,10 +93,10 @@ static int begin_shake(struct penstock_session *s, struct penstock_error *error)
                                          .own = k->pairing.own,
                                          .depth = RAIL_DEPTH,
                                          .sges_max = RAIL_SGES,
-                                         .expected_bytes = v->shard_bytes,
-                                         .n_expected = penstock_catalogue_shards(s->catalogue) };
+                                         .expected_bytes = v->region_bytes,
+                                         .n_expected = s->tier->regions(s) };
     rail_set_init(&k->set, &set);
-    snprintf(other, sizeof other, "weight peer %.100s", s->peer);
+    snprintf(other, sizeof other, "%s %.100s", s->tier->peer, s->peer);
     const struct net_handshake_config config = { .dialect = PENSTOCK_READ_ONLY,
                                                  .other = other,
                                                  .ops = &rail_set_ops,
@@ -128,14 +128,17 @@ int client_verbs_begin(struct penstock_session *s, struct penstock_error *error)
     struct client_verbs *v = s->verbs;
     if (v->pairing.n > 0)
         return begin(s, error);
-    bool known = penstock_catalogue_version(s->catalogue) && s->addresses.n > 0;
-    int code = known ? client_session_beside(s, CLIENT_FOR_MODELS, false, &v->asking, error)
-                     : rail_pair(&v->devices, NULL, &v->pairing, error);
-    if (code)
-        return known ? without_mode(s, error) : code;
-    v->choosing = known;
-    if (!known)
+    v->choosing = s->tier->version(s) && s->addresses.n > 0;
+    if (!v->choosing) {
+        int code = rail_pair(&v->devices, NULL, &v->pairing, error);
+        return code ? code : begin(s, error);
+    }
+    if (!s->tier->lists_rails) {
+        rail_pair_blindly(&v->devices, &v->pairing);
         return begin(s, error);
+    }
+    if (client_session_beside(s, CLIENT_FOR_MODELS, false, &v->asking, error) != 0)
+        return without_mode(s, error);
     client_hello_enter(s, CLIENT_PAIRING);
     return 0;
 }
@@ -283,6 +286,13 @@ static bool leave_out_failed(struct penstock_session *s, const struct penstock_e
     return true;
 }
 
+/* A peer closes where it is asked for more rails than it has: one of the frozen protocol, or one that does not list its
+ * rails. */
+static bool may_have_fewer(const struct penstock_session *s, int code)
+{
+    return code == PENSTOCK_EDENIED && s->verbs->pairing.n > 1 && !(s->verbs->choosing && s->tier->lists_rails);
+}
+
 int client_verbs_shake_failed(struct penstock_session *s, struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
@@ -291,17 +301,16 @@ int client_verbs_shake_failed(struct penstock_session *s, struct penstock_error 
     bool fewer = leave_out_failed(s, error);
     client_shake_free(s->shake); /* its rails hang on the stream that is closed next */
     s->shake = NULL;
-    if (fewer)
-        return client_hello_redial(s, CLIENT_FOR_JOIN, error);
-    if (v->choosing) {
-        if (s->addresses.n == 0 || !may_do_without(error->code) || without_rails(s, error) != 0)
-            return error->code;
-        return client_hello_redial(s, CLIENT_FOR_JOIN, error);
-    }
-    /* A peer of the frozen protocol closes where it is asked for more rails than it has. */
-    if (error->code != PENSTOCK_EDENIED || v->pairing.n <= 1 || s->addresses.n == 0)
+    if (s->addresses.n == 0)
         return error->code;
-    v->pairing.n--;
-    bool joins = penstock_catalogue_version(s->catalogue);
-    return client_hello_redial(s, joins ? CLIENT_FOR_JOIN : CLIENT_FOR_MANIFEST, error);
+    if (may_have_fewer(s, error->code) && !fewer) {
+        v->pairing.n--;
+        fewer = true;
+    }
+    if (!fewer) {
+        bool tcp = v->choosing || s->tier->frozen_tcp;
+        if (!tcp || !may_do_without(error->code) || without_rails(s, error) != 0)
+            return error->code;
+    }
+    return client_hello_redial(s, s->tier->again(s), error);
 }

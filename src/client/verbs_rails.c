@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "client/catalogue.h"
+#include "client/tier.h"
 #include "client/verbs.h"
 
 #define RETRY_NS BASE_SECOND_NS /* doubled with every failure in a row, up to */
@@ -151,12 +151,13 @@ bool client_verbs_peer_gone(void *session, struct penstock_error *error)
         ssize_t n = v->controls[i].mute ? -EAGAIN : stream->ops->readv(stream, &iov, 1);
         if (n == 0 || n == -ECONNRESET || n == -EPIPE)
             base_error_set(error, PENSTOCK_ECLOSED,
-                           "weight peer %.100s: has gone: it closed the connection that the rails hang on, or died",
-                           s->peer);
+                           "has gone: it closed the connection that the rails hang on, or died");
         else if (n > 0)
-            base_error_set(error, PENSTOCK_EPROTO, "weight peer %.100s: sent bytes that nobody asked for", s->peer);
-        if (n >= 0 || n == -ECONNRESET || n == -EPIPE)
+            base_error_set(error, PENSTOCK_EPROTO, "sent bytes that nobody asked for");
+        if (n >= 0 || n == -ECONNRESET || n == -EPIPE) {
+            client_engine_name(s, error);
             return true;
+        }
         if (n != -EAGAIN) { /* whatever else a stream may suffer, the rails are another way */
             v->controls[i].mute = true;
             epoll_ctl(s->epoll, EPOLL_CTL_DEL, stream->fd, NULL);
@@ -193,8 +194,7 @@ static void rebuild_failed(struct penstock_session *s, const struct penstock_err
 {
     struct client_verbs *v = s->verbs;
     v->rebuild_error = *error;
-    if (strncmp(error->message, "weight peer ", 12) != 0)
-        base_error_in(&v->rebuild_error, "weight peer %.100s", s->peer);
+    client_engine_name(s, &v->rebuild_error);
     for (size_t i = 0; i < v->devices.n; i++)
         if (v->slots[i].in_hand) {
             v->slots[i].in_a_row++;
@@ -229,12 +229,11 @@ void client_verbs_rebuild(struct penstock_session *s)
             v->slots[i].tried = false;
     v->building = v->building || v->wanted;
     v->wanted = false;
-    bool joins = penstock_catalogue_version(s->catalogue);
     while (v->building) {
         v->building = take_in_hand(v);
         if (!v->building)
             break;
-        if (client_session_beside(s, joins ? CLIENT_FOR_JOIN : CLIENT_FOR_MANIFEST, true, &v->rebuild, &error) == 0)
+        if (client_session_beside(s, s->tier->again(s), true, &v->rebuild, &error) == 0)
             return;
         rebuild_failed(s, &error);
     }

@@ -29,8 +29,7 @@ static void part_ended(struct penstock_session *s, struct client_op *op, int cod
         op->failed = code;
         if (error && (op->error = malloc(sizeof *op->error))) {
             *op->error = *error;
-            if (strncmp(error->message, "weight peer ", 12) != 0)
-                base_error_in(op->error, "weight peer %.100s", s->peer);
+            client_engine_name(s, op->error);
         }
         cancel_parts(s, op);
     }
@@ -48,6 +47,7 @@ static void rails_done(struct rail_transfer *transfer, int code, const struct pe
     if (v->stopping)
         return;
     op->on_rails = false;
+    base_list_remove(&op->queue);
     op->landed_bytes += transfer->landed_bytes;
     if (penstock_error_class(code) == PENSTOCK_LOST_CONNECTION) {
         op->doubtful = true;
@@ -165,11 +165,12 @@ static void begin_on_rails(struct penstock_session *s, struct client_op *op)
                                            .memory = region->memory,
                                            .done = rails_done,
                                            .user = s };
-    op->on_rails = v->submitted = true;
     code = code ? code : rail_engine_submit(v->engine, &op->transfer, &error);
-    if (code == 0)
+    if (code == 0) {
+        op->on_rails = v->submitted = true;
+        base_list_append(&s->on_rails, &op->queue);
         return;
-    op->on_rails = false;
+    }
     part_ended(s, op, code, &error);
 }
 
@@ -209,10 +210,10 @@ static int submit_files(struct penstock_session *s, struct client_op *op, struct
 static int submit_digests(struct penstock_session *s, struct client_op *op, struct penstock_error *error)
 {
     const struct penstock_digests digests = { .size = sizeof digests,
-                                              .out = op->digests[0].iov_base,
-                                              .first_chunk = op->one_request.offset_bytes,
+                                              .out = op->own_pieces[0].iov_base,
+                                              .first_chunk = op->own_request.offset_bytes,
                                               .max = op->digests_max,
-                                              .file = op->one_request.file,
+                                              .file = op->own_request.file,
                                               .timeout_ns = op->timeout_ns,
                                               .user = op };
     if (!penstock_catalogue_version(s->catalogue))

@@ -142,3 +142,10 @@ int rail_pair(const struct rail_devices *own, const struct rail_listing *theirs,
             add(out, own, i, theirs->at[p.with[i]].index);
     return out->n ? 0 : nothing_fits(&p, error);
 }
+
+void rail_pair_blindly(const struct rail_devices *own, struct rail_pairing *out)
+{
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < own->n; i++)
+        add(out, own, i, own->ports[i].peer_rail); /* PENSTOCK_PEER_RAIL_ANY where none is named */
+}

@@ -1,0 +1,81 @@
+/* What a tier plugs into a session. The machine around it (engine.c, hello.c, the verbs_*.c) dials, reads one text
+ * reply of bounded length, makes rails, watches the clock, dials again and cancels; a tier says what is sent first,
+ * what the reply means, which memory the peer's rails publish, and what travels on its data plane.
+ *
+ * A tier is static and immutable; what one session has of it lives in the session. Hooks return 0, -EAGAIN where they
+ * say so, or an error in *error, as all of src/client. */
+#ifndef PENSTOCK_CLIENT_TIER_H
+#define PENSTOCK_CLIENT_TIER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <penstock/wire.h>
+
+struct client_flight;
+struct client_op;
+struct penstock_error;
+struct penstock_session;
+
+struct client_tier {
+    const char *peer; /* "weight peer": goes before the peer's name in messages */
+    uint16_t port;    /* where none is given */
+
+    /* ---- hello: from the connection to the mode byte ---- */
+
+    /* Connected: puts into s->out what the client says first, s->out_end bytes; 0: the peer speaks first. */
+    int (*greet)(struct penstock_session *s, struct penstock_error *error);
+    /* Which text then comes, and what messages call it. */
+    enum penstock_text (*text)(const struct penstock_session *s);
+    const char *(*awaits)(const struct penstock_session *s);
+    /* It is whole: s->body_len bytes in s->body, MODEL_JSON_PADDING behind them. Goes on with client_hello_begin, or
+     * says why not. */
+    int (*take)(struct penstock_session *s, struct penstock_error *error);
+    /* Asking or reading failed with *error, which the hook may put in better words. 0: another connection is tried. */
+    int (*failed)(struct penstock_session *s, struct penstock_error *error);
+    /* What is asked on a further connection to the same peer, for more rails or other ones. */
+    enum client_purpose (*again)(const struct penstock_session *s);
+
+    /* ---- rails ---- */
+
+    /* By the manifest: the regions that each of the peer's rails publishes. */
+    size_t (*regions)(const struct penstock_session *s);
+    uint64_t (*region_bytes)(const struct penstock_session *s, size_t region);
+    /* The peer's, which knows then of all extensions; NULL: it may be one of the frozen protocol. */
+    const char *(*version)(const struct penstock_session *s);
+    /* The port lists its rails to those who ask (2.5); else they are counted on. */
+    bool lists_rails;
+    /* What the frozen protocol's peers of this tier speak beside verbs. */
+    bool frozen_tcp;
+
+    /* ---- TCP: flight.c ---- */
+
+    /* The next request of op: encoded at out, request_bytes long; the flight's other members are filled in. */
+    size_t request_bytes;
+    void (*push)(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out);
+    /* Payload under way, at most, but for what a single request asks for. */
+    uint64_t in_flight_bytes_max;
+    /* Requests of less than the first urgency in flight, at most. */
+    uint32_t (*later_max)(const struct penstock_session *s);
+    /* The words for a status that is not OK. */
+    int (*refused)(const struct penstock_session *s, const struct client_flight *f, uint8_t status,
+                   struct penstock_error *error);
+
+    /* ---- operations: NULL where there is nothing to do ---- */
+
+    /* All bytes have landed: a last look at them. */
+    int (*landed)(struct penstock_session *s, struct client_op *op, struct penstock_error *error);
+    /* It ends, its memory is nobody's any more. */
+    void (*ended)(struct penstock_session *s, struct client_op *op);
+    /* Over rails: puts what waits, and there is room for, into the engine. */
+    void (*pump)(struct penstock_session *s);
+    /* The registrations of memory that the tier holds end. */
+    void (*forget_memory)(struct penstock_session *s);
+    /* The session ends. */
+    void (*fini)(struct penstock_session *s);
+};
+
+extern const struct client_tier client_weights;
+
+#endif
