@@ -39,7 +39,7 @@ static struct penstock_session *allocate(const struct client_start *start, const
     s->catalogue = start->catalogue;
     s->scratch = malloc(CLIENT_SCRATCH_BYTES);
     s->ahead = malloc(CLIENT_AHEAD_BYTES_MAX); /* pages that are never written cost nothing */
-    if (s->peer && s->model && s->scratch && s->ahead)
+    if (s->peer && s->model && s->scratch && s->ahead && (!s->tier->set_up || !s->tier->set_up(s, start->argument)))
         return s;
     penstock_session_free(s);
     return NULL;
@@ -189,6 +189,21 @@ static int check_memory(const struct penstock_memory *m, struct penstock_error *
     return 0;
 }
 
+int client_memory_region(const struct penstock_memory *m, struct client_region *region, struct penstock_error *error)
+{
+    int code = check_memory(m, error);
+    if (code)
+        return code;
+    *region = (struct client_region){ .len_bytes = m->len_bytes, .device = m->where == PENSTOCK_DEVICE };
+    if (region->device) {
+        region->dmabuf_fd = m->dmabuf_fd;
+        region->offset_bytes = m->offset_bytes;
+    } else {
+        region->address = m->address;
+    }
+    return 0;
+}
+
 int penstock_register(struct penstock_session *session, const struct penstock_memory *memory, uint32_t *region,
                       struct penstock_error *error)
 {
@@ -198,16 +213,11 @@ int penstock_register(struct penstock_session *session, const struct penstock_me
     int code = client_take_sized(&m, memory, "memory", error);
     if (code)
         return code;
-    code = check_memory(&m, error);
+    struct client_region r;
+    code = client_memory_region(&m, &r, error);
     if (code)
         return code;
-    struct client_region r = { .len_bytes = m.len_bytes, .known = true, .device = m.where == PENSTOCK_DEVICE };
-    if (r.device) {
-        r.dmabuf_fd = m.dmabuf_fd;
-        r.offset_bytes = m.offset_bytes;
-    } else {
-        r.address = m.address;
-    }
+    r.known = true;
     size_t i = session->region_free;
     while (i < session->regions.n && session->regions.at[i].known)
         i++;

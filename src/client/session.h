@@ -54,7 +54,7 @@ enum client_purpose {
     CLIENT_FOR_WORDS,  /* the same question, to say what a peer has that refused the model */
 };
 
-enum client_op_kind { CLIENT_OP_OPEN, CLIENT_OP_READ, CLIENT_OP_DIGESTS };
+enum client_op_kind { CLIENT_OP_OPEN, CLIENT_OP_READ, CLIENT_OP_DIGESTS, CLIENT_OP_FETCH };
 
 struct client_op;
 
@@ -66,6 +66,15 @@ struct client_then {
     int (*ended)(struct client_then *then, int code, struct penstock_error *error);
     /* When the operation is forgotten: nothing reads into its memory any more. */
     void (*free)(struct penstock_session *s, struct client_then *then);
+};
+
+/* FETCH: a record of the expert tier's. */
+struct client_fetch {
+    uint64_t slot;
+    uint32_t layer, expert;
+    uint8_t lane; /* the rail that it was given to */
+    bool flying;  /* and was not given back by */
+    struct rail_range range;
 };
 
 /* An operation: on session->ops while it is under way, on session->done until it is polled for, on session->told until
@@ -90,6 +99,8 @@ struct client_op {
     struct client_plan plan;           /* READ: its requests; else one, */
     struct client_request own_request; /* this, */
     struct iovec own_pieces[2]; /* into this. DIGESTS: what is wanted, and the rest, once their number is known */
+
+    struct client_fetch fetch;
 
     /* Over RDMA (verbs_read.c): part of it on rails, part of it an operation of the session beside. */
     struct client_split split;
@@ -160,6 +171,8 @@ struct penstock_session {
     struct penstock_models *models; /* FOR_MODELS: the answer */
     bool join_refused;              /* FOR_WORDS: a join was refused, in the words of s->error */
 
+    struct client_experts *experts; /* the expert tier */
+
     /* RDMA */
     enum penstock_transport transport; /* as asked for */
     struct client_verbs *verbs;        /* NULL: over TCP */
@@ -216,6 +229,10 @@ PENSTOCK_CHECKED int client_take_bytes(void *to, size_t to_size, const void *fro
 PENSTOCK_CHECKED int client_options_take(struct penstock_session *s, struct verbs_world *world,
                                          const struct penstock_options *options, enum client_purpose purpose,
                                          struct penstock_error *error);
+
+/* A region of memory that was checked to be one. */
+PENSTOCK_CHECKED int client_memory_region(const struct penstock_memory *memory, struct client_region *region,
+                                          struct penstock_error *error);
 
 /* ---- op.c ---- */
 
@@ -275,6 +292,7 @@ struct client_start {
     const struct client_tier *tier;
     enum client_purpose purpose;
     struct verbs_world *world; /* where RDMA is simulated; NULL: libibverbs */
+    const void *argument;      /* of the tier's set_up */
     const char *model;         /* the weight tier's */
     struct penstock_catalogue *catalogue;
 };

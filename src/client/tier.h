@@ -22,6 +22,11 @@ struct client_tier {
     const char *peer; /* "weight peer": goes before the peer's name in messages */
     uint16_t port;    /* where none is given */
 
+    /* A new session's own part; argument is client_start's, NULL for sessions beside another. ENOMEM has no words. */
+    int (*set_up)(struct penstock_session *s, const void *argument);
+    /* The session ends; also one that was not set up. */
+    void (*fini)(struct penstock_session *s);
+
     /* ---- hello: from the connection to the mode byte ---- */
 
     /* Connected: puts into s->out what the client says first, s->out_end bytes; 0: the peer speaks first. */
@@ -68,12 +73,10 @@ struct client_tier {
     int (*landed)(struct penstock_session *s, struct client_op *op, struct penstock_error *error);
     /* It ends, its memory is nobody's any more. */
     void (*ended)(struct penstock_session *s, struct client_op *op);
-    /* Over rails: puts what waits, and there is room for, into the engine. */
+    /* Over rails: puts what waits, and there is room for, into the engine. Those that wait have their waiting set. */
     void (*pump)(struct penstock_session *s);
     /* The registrations of memory that the tier holds end. */
     void (*forget_memory)(struct penstock_session *s);
-    /* The session ends. */
-    void (*fini)(struct penstock_session *s);
 };
 
 extern const struct client_tier client_weights;

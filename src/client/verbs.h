@@ -135,6 +135,11 @@ void client_verbs_resume(struct penstock_session *s);
 void client_verbs_to_tcp(struct penstock_session *s);
 /* There will be none: those that wait for them end with *error. */
 void client_verbs_give_up(struct penstock_session *s, const struct penstock_error *error);
+/* One part of op: op->transfer, with ranges and a rail, goes to the engine; on failure the part has ended. */
+void client_verbs_transfer(struct penstock_session *s, struct client_op *op, struct client_region *region);
+/* Registers a region with the devices whose rails are used, once. */
+PENSTOCK_CHECKED int client_verbs_know(struct penstock_session *s, struct client_region *region,
+                                       struct penstock_error *error);
 /* Operations that failed with all rails end. */
 void client_verbs_judge(struct penstock_session *s);
 /* Takes what the session beside has completed. */

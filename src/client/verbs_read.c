@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/catalogue.h"
+#include "client/tier.h"
 #include "client/verbs.h"
 
 /* When all rails fail the peer may be gone, and its rails may have said so first: how long its stream is given. */
@@ -33,7 +34,17 @@ static void part_ended(struct penstock_session *s, struct client_op *op, int cod
         }
         cancel_parts(s, op);
     }
-    if (--op->parts == 0 && !(op->doubtful && s->verbs->judge_ns != 0))
+    if (--op->parts > 0)
+        return;
+    if (!op->failed && s->tier->landed) {
+        struct penstock_error words;
+        op->failed = s->tier->landed(s, op, &words);
+        if (op->failed && (op->error = malloc(sizeof *op->error))) {
+            *op->error = words;
+            client_engine_name(s, op->error);
+        }
+    }
+    if (!(op->doubtful && s->verbs->judge_ns != 0))
         client_op_end(s, op, op->failed, op->error);
 }
 
@@ -100,7 +111,7 @@ static int register_on(const struct client_verbs *v, size_t slot, const struct c
 
 /* With every device whose rails are used, once. HOST memory that one of them refuses is registered with none: all of it
  * is copied then. DEVICE memory is read into over those that take it. */
-static int know_memory(struct penstock_session *s, struct client_region *region, struct penstock_error *error)
+int client_verbs_know(struct penstock_session *s, struct client_region *region, struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
     if (region->memory)
@@ -149,22 +160,15 @@ void client_region_forget(struct penstock_session *s, struct client_region *regi
     region->known_beside = false;
 }
 
-static void begin_on_rails(struct penstock_session *s, struct client_op *op)
+void client_verbs_transfer(struct penstock_session *s, struct client_op *op, struct client_region *region)
 {
     struct client_verbs *v = s->verbs;
-    struct client_region *region = &s->regions.at[op->region];
     struct penstock_error error;
-    v->wanted = true;
-    op->waiting = rail_engine_alive(v->engine) == 0;
-    if (op->waiting)
-        return;
-    int code = know_memory(s, region, &error);
-    op->transfer = (struct rail_transfer){ .opcode = VERBS_READ,
-                                           .ranges = op->split.rails,
-                                           .n_ranges = op->split.n_rails,
-                                           .memory = region->memory,
-                                           .done = rails_done,
-                                           .user = s };
+    int code = client_verbs_know(s, region, &error);
+    op->transfer.opcode = VERBS_READ;
+    op->transfer.memory = region->memory;
+    op->transfer.done = rails_done;
+    op->transfer.user = s;
     code = code ? code : rail_engine_submit(v->engine, &op->transfer, &error);
     if (code == 0) {
         op->on_rails = v->submitted = true;
@@ -172,6 +176,17 @@ static void begin_on_rails(struct penstock_session *s, struct client_op *op)
         return;
     }
     part_ended(s, op, code, &error);
+}
+
+static void begin_on_rails(struct penstock_session *s, struct client_op *op)
+{
+    struct client_verbs *v = s->verbs;
+    v->wanted = true;
+    op->waiting = rail_engine_alive(v->engine) == 0;
+    if (op->waiting)
+        return;
+    op->transfer = (struct rail_transfer){ .ranges = op->split.rails, .n_ranges = op->split.n_rails };
+    client_verbs_transfer(s, op, &s->regions.at[op->region]);
 }
 
 /* ---- beside ---- */
@@ -307,6 +322,10 @@ void client_verbs_cancel(struct penstock_session *s, struct client_op *op)
 
 void client_verbs_resume(struct penstock_session *s)
 {
+    if (s->tier->pump) {
+        s->tier->pump(s);
+        return;
+    }
     base_list_for_each (node, &s->ops) {
         struct client_op *op = base_list_entry(node, struct client_op, node);
         if (!op->waiting)

@@ -105,7 +105,7 @@ static void fill(struct rail_transfer *transfer, struct rail_work *work, uint64_
 struct rail_work *rail_cut(struct rail_engine *engine, struct rail_transfer *transfer, uint64_t piece_bytes)
 {
     uint32_t cell = RAIL_BOUNCE_NONE;
-    uint64_t max_bytes = RAIL_PIECE_MAX;
+    uint64_t max_bytes = transfer->rail ? RAIL_BOUND_MAX : RAIL_PIECE_MAX;
     if (transfer->bounced) {
         cell = rail_bounce_take(&engine->bounce);
         if (cell == RAIL_BOUNCE_NONE)

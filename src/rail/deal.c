@@ -78,9 +78,23 @@ static struct verbs_mr *local_mr(const struct rail_engine *engine, const struct 
     return transfer->bounced ? engine->bounce.mrs[slot->rail.own] : transfer->memory->mrs[slot->rail.own];
 }
 
+/* The rail that a transfer is bound to; NULL: none, or none that takes its work. */
+static struct rail_slot *bound_to(struct rail_engine *engine, const struct rail_transfer *transfer)
+{
+    if (transfer->rail == 0 || transfer->rail > engine->config.n_rails || transfer->rerouted)
+        return NULL;
+    struct rail_slot *slot = &engine->slots[transfer->rail - 1];
+    return slot->state == RAIL_SLOT_READY && local_mr(engine, slot, transfer) ? slot : NULL;
+}
+
 /* Which rail the next work request goes to. NULL: none has room; *reachable: one will. */
 static struct rail_slot *choose(struct rail_engine *engine, const struct rail_transfer *transfer, bool *reachable)
 {
+    struct rail_slot *bound = bound_to(engine, transfer);
+    if (bound) {
+        *reachable = true;
+        return bound->filling ? bound : NULL;
+    }
     double goal_ns = (double)(engine->posted_bytes + engine->left_bytes) / engine->weight;
     struct rail_slot *best = NULL;
     *reachable = false;
@@ -205,12 +219,26 @@ static void ring(struct rail_engine *engine, struct rail_slot *slot)
 
 /* ---- dealing ---- */
 
-/* The transfer whose turn it is; left_bytes is not 0. */
-static struct rail_transfer *next_transfer(const struct rail_engine *engine)
+/* The transfer whose turn it is, and its rail; left_bytes is not 0. One that waits for a rail of its own lets others
+ * pass. */
+static struct rail_transfer *next_transfer(struct rail_engine *engine, struct rail_slot **slot, bool *reachable)
 {
-    if (engine->again.first)
-        return engine->again.first->transfer;
-    return base_list_entry(engine->waiting.next, struct rail_transfer, node);
+    struct rail_transfer *first = NULL;
+    if (engine->again.first) {
+        first = engine->again.first->transfer;
+        *slot = choose(engine, first, reachable);
+        return first;
+    }
+    base_list_for_each (node, &engine->waiting) {
+        struct rail_transfer *transfer = base_list_entry(node, struct rail_transfer, node);
+        *slot = choose(engine, transfer, reachable);
+        first = first ? first : transfer;
+        if (*slot || !*reachable)
+            return transfer;
+        if (!bound_to(engine, transfer))
+            break;
+    }
+    return first;
 }
 
 static struct rail_work *next_work(struct rail_engine *engine, struct rail_transfer *transfer,
@@ -218,7 +246,7 @@ static struct rail_work *next_work(struct rail_engine *engine, struct rail_trans
 {
     struct rail_work *work = rail_queue_pop(&engine->again);
     if (!work)
-        return rail_cut(engine, transfer, piece_bytes(engine, slot));
+        return rail_cut(engine, transfer, transfer->rail ? RAIL_BOUND_MAX : piece_bytes(engine, slot));
     engine->left_bytes -= work->len_bytes;
     return work;
 }
@@ -244,9 +272,9 @@ bool rail_deal(struct rail_engine *engine, int64_t now_ns)
 
     uint32_t limit = engine->config.outstanding_max;
     while (engine->left_bytes > 0 && (limit == 0 || engine->n_posted < limit)) {
-        struct rail_transfer *transfer = next_transfer(engine);
-        bool reachable;
-        struct rail_slot *slot = choose(engine, transfer, &reachable);
+        bool reachable = false;
+        struct rail_slot *slot = NULL;
+        struct rail_transfer *transfer = next_transfer(engine, &slot, &reachable);
         if (!reachable) {
             fail_unreachable(engine, transfer);
             continue;

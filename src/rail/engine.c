@@ -281,6 +281,11 @@ size_t rail_engine_alive(const struct rail_engine *engine)
     return n;
 }
 
+bool rail_engine_takes_work(const struct rail_engine *engine, size_t slot)
+{
+    return slot < engine->config.n_rails && engine->slots[slot].state == RAIL_SLOT_READY;
+}
+
 const struct rail *rail_engine_rail(const struct rail_engine *engine, size_t slot)
 {
     return slot < engine->config.n_rails && rail_slot_alive(&engine->slots[slot]) ? &engine->slots[slot].rail : NULL;

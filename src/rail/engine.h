@@ -42,6 +42,8 @@ struct rail_transfer {
     const struct rail_range *ranges;
     size_t n_ranges;
     const struct rail_memory *memory;
+    uint8_t rail; /* 1 + the slot that all of it goes to while that one takes work, each range in one work request where
+                     it is not very long; 0: dealt out, and cut to be */
     /* Ended, once for each submit: code 0, or why not, in words that last as long as the transfer. Called from within
      * poll, cancel, detach, fail and free; may call anything, and free this transfer. landed_bytes is then what surely
      * landed. */
@@ -106,7 +108,11 @@ void rail_engine_detach(struct rail_engine *engine, size_t slot, const struct pe
 size_t rail_engine_alive(const struct rail_engine *engine); /* rails that take work, or are being probed */
 const struct rail *rail_engine_rail(const struct rail_engine *engine, size_t slot); /* NULL: empty */
 
-/* Queued behind the others: it is begun once all of theirs is under way. Ranges are the caller's to have checked
+/* Whether a slot has a rail that is up and needs no probe any more. */
+bool rail_engine_takes_work(const struct rail_engine *engine, size_t slot);
+
+/* Queued behind the others: it is begun once all of theirs is under way, but for those
+ * that wait for a rail of their own. Ranges are the caller's to have checked
  * against regions and memory. ECLOSED: no rail is alive; EUNSUPPORTED: memory that no rail can reach, and that cannot
  * be bounced either. Nothing is posted, and done is not called, before the next poll. */
 PENSTOCK_CHECKED int rail_engine_submit(struct rail_engine *engine, struct rail_transfer *transfer,

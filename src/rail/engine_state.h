@@ -13,6 +13,8 @@
 /* Where a range has to be cut, a piece is at least so long, and at most. */
 #define RAIL_PIECE_MIN ((uint64_t)1 << 20)
 #define RAIL_PIECE_MAX ((uint64_t)16 << 20)
+/* What is bound to one rail is not cut to be dealt: only so that a slow rail completes one before its deadline. */
+#define RAIL_BOUND_MAX ((uint64_t)64 << 20)
 
 /* One piece of local memory of a work request. */
 struct rail_piece {
