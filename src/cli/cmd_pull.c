@@ -8,6 +8,7 @@
 #include "cmd.h"
 #include "pull.h"
 #include "rail/wish.h"
+#include "reach.h"
 #include "text.h"
 
 #define CONNECTIONS_MAX 64
@@ -67,22 +68,6 @@ static int wrong(const char *words, const char *what)
     return CLI_USAGE;
 }
 
-static bool transport_of(const char *name, enum penstock_transport *out)
-{
-    static const struct {
-        const char *name;
-        enum penstock_transport transport;
-    } all[] = { { "auto", PENSTOCK_TRANSPORT_AUTO },
-                { "rdma", PENSTOCK_TRANSPORT_RDMA },
-                { "tcp", PENSTOCK_TRANSPORT_TCP } };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (strcmp(name, all[i].name) == 0) {
-            *out = all[i].transport;
-            return true;
-        }
-    return false;
-}
-
 /* CLI_OK with *help_asked, or a filled options, or CLI_USAGE. */
 static int parse(int argc, char **argv, struct pull_options *options, struct base_buf *rails, bool *help_asked)
 {
@@ -112,7 +97,7 @@ static int parse(int argc, char **argv, struct pull_options *options, struct bas
             options->timeout_ns = (int64_t)number * BASE_SECOND_NS;
             break;
         case OPT_TRANSPORT:
-            if (!transport_of(optarg, &options->transport))
+            if (!reach_transport_of(optarg, &options->transport))
                 return wrong("--transport takes auto, rdma or tcp, not ", optarg);
             unsetenv("PENSTOCK_TRANSPORT"); /* which is for who says nothing: auto said here is auto */
             break;

@@ -14,6 +14,8 @@ static const struct command {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    { "bench", cmd_bench, "measure a peer" },
+    { "fetch", cmd_fetch, "fetch an expert from a peer" },
     { "ls", cmd_ls, "list a peer's models, or a model's tensors" },
     { "pull", cmd_pull, "fetch a model from a peer" },
     { "serve", cmd_serve, "serve models to whoever may connect" },

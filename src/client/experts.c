@@ -264,7 +264,7 @@ static int check_fetch(const struct client_experts *e, const struct penstock_fet
     return 0;
 }
 
-int penstock_fetch(struct penstock_session *session, const struct penstock_fetch *fetch, penstock_op *op,
+int penstock_submit_fetch(struct penstock_session *session, const struct penstock_fetch *fetch, penstock_op *op,
                    struct penstock_error *error)
 {
     struct penstock_fetch f;
@@ -296,7 +296,7 @@ int penstock_fetch_wait(struct penstock_session *session, const struct penstock_
                         struct penstock_error *error)
 {
     penstock_op op = 0;
-    int code = penstock_fetch(session, fetch, &op, error);
+    int code = penstock_submit_fetch(session, fetch, &op, error);
     return code ? code : penstock_wait(session, op, NULL, error);
 }
 

@@ -376,8 +376,8 @@ static void null_is_refused_where_something_must_be_given(void **state)
     assert_int_equal(penstock_experts_geometry(NULL, NULL), PENSTOCK_EINVAL);
     assert_int_equal(penstock_experts_arena(NULL, NULL, NULL), PENSTOCK_EINVAL);
     assert_int_equal(penstock_experts_arena(f.session, NULL, NULL), PENSTOCK_EINVAL);
-    assert_int_equal(penstock_fetch(f.session, NULL, &op, NULL), PENSTOCK_EINVAL);
-    assert_int_equal(penstock_fetch(NULL, NULL, NULL, NULL), PENSTOCK_EINVAL);
+    assert_int_equal(penstock_submit_fetch(f.session, NULL, &op, NULL), PENSTOCK_EINVAL);
+    assert_int_equal(penstock_submit_fetch(NULL, NULL, NULL, NULL), PENSTOCK_EINVAL);
     assert_int_equal(penstock_fetch_promote(NULL, 1), PENSTOCK_EINVAL);
     assert_int_equal(penstock_expert_at(f.session, 0, NULL), PENSTOCK_EINVAL);
     fake_end(&f);

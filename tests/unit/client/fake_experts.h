@@ -125,7 +125,7 @@ static inline penstock_op fetch(struct penstock_session *s, uint32_t layer, uint
     const struct penstock_fetch one = {
         .size = sizeof one, .layer = layer, .expert = expert, .slot = slot, .priority = priority
     };
-    int code = penstock_fetch(s, &one, &op, &error);
+    int code = penstock_submit_fetch(s, &one, &op, &error);
     if (code)
         print_error("%s\n", error.message);
     assert_int_equal(code, 0);
@@ -137,7 +137,7 @@ static inline int fetch_fails(struct penstock_session *s, uint32_t layer, uint32
     penstock_op op;
     struct penstock_error error = { 0 };
     const struct penstock_fetch one = { .size = sizeof one, .layer = layer, .expert = expert, .slot = slot };
-    int code = penstock_fetch(s, &one, &op, &error);
+    int code = penstock_submit_fetch(s, &one, &op, &error);
     assert_int_equal(code, error.code);
     assert_int_not_equal(error.message[0], 0);
     return code;

@@ -1,0 +1,206 @@
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_experts.h"
+#include "cmd.h"
+#include "reach.h"
+#include "text.h"
+
+#define COUNT_MAX 10000000
+#define SECONDS_MAX 3600.0
+#define DEPTH_MAX 4096
+
+static const char help[] =
+    "usage: penstock bench experts PEER [OPTIONS]\n"
+    "\n"
+    "Measures how an expert peer answers: how long one fetch takes while nothing else is asked for, and how many "
+    "records\n"
+    "come in a second when many are; with every expert as likely, and by Zipf's law, some much likelier. Layers take\n"
+    "turns, and the choice is the same in every run. PEER is as for fetch.\n"
+    "\n"
+    "      --seconds S      each of the four measurements takes at most so long (default 3)\n"
+    "      --count N        and at most so many fetches (default 100000)\n"
+    "      --depth N        fetches under way where there are many: over TCP in all, over RDMA on each rail (default "
+    "16)\n"
+    "      --zipf E         the exponent of Zipf's law (default 1)\n"
+    "      --timeout SECONDS, --transport T, --rail RAIL  as for fetch\n"
+    "      --json           print the figures as JSON\n"
+    "  -v, --verbose        say more\n";
+
+enum { OPT_SECONDS = 256, OPT_COUNT, OPT_DEPTH, OPT_ZIPF, OPT_TIMEOUT, OPT_TRANSPORT, OPT_RAIL, OPT_JSON, OPT_HELP };
+
+static const struct option long_options[] = {
+    { "seconds", required_argument, NULL, OPT_SECONDS },
+    { "count", required_argument, NULL, OPT_COUNT },
+    { "depth", required_argument, NULL, OPT_DEPTH },
+    { "zipf", required_argument, NULL, OPT_ZIPF },
+    { "timeout", required_argument, NULL, OPT_TIMEOUT },
+    { "transport", required_argument, NULL, OPT_TRANSPORT },
+    { "rail", required_argument, NULL, OPT_RAIL },
+    { "json", no_argument, NULL, OPT_JSON },
+    { "verbose", no_argument, NULL, 'v' },
+    { "help", no_argument, NULL, OPT_HELP },
+    { 0 },
+};
+
+struct command {
+    struct bench_options options;
+    struct reach reach;
+    bool json, verbose, help_asked;
+};
+
+static int wrong(const char *words, const char *what)
+{
+    fprintf(stderr, "penstock bench: %s%s\n`penstock bench --help` says how it is used\n", words, what);
+    return CLI_USAGE;
+}
+
+static bool parse_number(const char *text, double least, double most, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    return !*end && end != text && *out >= least && *out <= most; /* so not where it is no number */
+}
+
+static int parse_one(struct command *c, int option)
+{
+    const char *why;
+    double number;
+    struct penstock_error error;
+    switch (option) {
+    case OPT_SECONDS:
+        return parse_number(optarg, 0.001, SECONDS_MAX, &c->options.seconds)
+                   ? CLI_OK
+                   : wrong("--seconds takes 0.001 to 3600, not ", optarg);
+    case OPT_COUNT:
+        if (!parse_number(optarg, 1, COUNT_MAX, &number))
+            return wrong("--count takes a number from 1 to 10000000, not ", optarg);
+        c->options.count = (uint64_t)number;
+        return CLI_OK;
+    case OPT_DEPTH:
+        if (!parse_number(optarg, 1, DEPTH_MAX, &number))
+            return wrong("--depth takes a number from 1 to 4096, not ", optarg);
+        c->options.depth = (unsigned)number;
+        return CLI_OK;
+    case OPT_ZIPF:
+        return parse_number(optarg, 0, 10, &c->options.exponent) ? CLI_OK : wrong("--zipf takes 0 to 10, not ", optarg);
+    case OPT_TIMEOUT:
+        return reach_timeout(&c->reach, optarg, &why) ? CLI_OK : wrong(why, optarg);
+    case OPT_TRANSPORT:
+        return reach_transport(&c->reach, optarg, &why) ? CLI_OK : wrong(why, optarg);
+    case OPT_RAIL:
+        return reach_rail(&c->reach, optarg, &error) ? CLI_OK : wrong("--rail: ", error.message);
+    case OPT_JSON:
+        c->json = true;
+        return CLI_OK;
+    case 'v':
+        c->verbose = true;
+        return CLI_OK;
+    case 'h':
+    case OPT_HELP:
+        c->help_asked = true;
+        return CLI_OK;
+    default:
+        return wrong("", "that option is not understood");
+    }
+}
+
+static int parse(int argc, char **argv, struct command *c)
+{
+    optind = 1;
+    for (int option; (option = getopt_long(argc, argv, "vh", long_options, NULL)) != -1;) {
+        int status = parse_one(c, option);
+        if (status != CLI_OK || c->help_asked)
+            return status;
+    }
+    if (argc - optind != 2 || strcmp(argv[optind], "experts") != 0)
+        return wrong("", "what to measure and a PEER are needed: experts PEER");
+    c->options.peer = argv[optind + 1];
+    return CLI_OK;
+}
+
+/* ---- what came of it ---- */
+
+static const char *const experts_names[BENCH_EXPERTS] = { "uniform", "zipf" };
+static const char *const percentile_names[BENCH_PERCENTILES] = { "p50", "p90", "p99", "p999", "max" };
+
+static double each_second(const struct bench_figures *f, double what)
+{
+    return f->seconds > 0 ? (double)f->records * what / f->seconds : 0;
+}
+
+static void print_json(const struct bench_result *r)
+{
+    const double bytes = (double)r->geometry.record_stride;
+    printf("{\"record_bytes\":%.0f,\"layers\":%" PRIu32 ",\"experts\":%" PRIu32 ",\"measurements\":[", bytes,
+           r->geometry.layers, r->geometry.experts);
+    for (int i = 0; i < BENCH_EXPERTS * BENCH_DEPTHS; i++) {
+        const struct bench_figures *f = &r->figures[i / BENCH_DEPTHS][i % BENCH_DEPTHS];
+        printf("%s{\"experts\":\"%s\",\"depth\":%u,\"records\":%" PRIu64
+               ",\"seconds\":%.6f,\"records_per_second\":%.1f,\"bytes_per_second\":%.0f,\"latency_us\":{",
+               i ? "," : "", experts_names[i / BENCH_DEPTHS], f->depth, f->records, f->seconds, each_second(f, 1),
+               each_second(f, bytes));
+        for (int p = 0; p < BENCH_PERCENTILES; p++)
+            printf("%s\"%s\":%.1f", p ? "," : "", percentile_names[p], f->latency_us[p]);
+        fputs("}}", stdout);
+    }
+    fputs("],", stdout);
+    pull_rails_print_json(&r->rails, stdout);
+    puts("}");
+}
+
+static void print_table(const struct bench_result *r)
+{
+    char size[CLI_SIZE_MAX], over[PULL_OVER_MAX];
+    printf("records of %s, %" PRIu32 " layers of %" PRIu32 " experts, %s\n", cli_size(r->geometry.record_stride, size),
+           r->geometry.layers, r->geometry.experts, pull_rails_over(&r->rails, over));
+    puts("EXPERTS  DEPTH   RECORDS  RECORDS/S      GB/S    P50 us    P90 us    P99 us  P99.9 us    MAX us");
+    for (int i = 0; i < BENCH_EXPERTS * BENCH_DEPTHS; i++) {
+        const struct bench_figures *f = &r->figures[i / BENCH_DEPTHS][i % BENCH_DEPTHS];
+        printf("%-8s %5u %9" PRIu64 " %10.0f %9.3f", experts_names[i / BENCH_DEPTHS], f->depth, f->records,
+               each_second(f, 1), each_second(f, (double)r->geometry.record_stride / 1e9));
+        for (int p = 0; p < BENCH_PERCENTILES; p++)
+            printf(" %9.1f", f->latency_us[p]);
+        putchar('\n');
+    }
+}
+
+static int run(const struct command *c)
+{
+    struct bench_result result;
+    struct penstock_error error = { 0 };
+    if (bench_experts(&c->options, &result, &error) != 0) {
+        fputs("penstock: ", stderr);
+        cli_print_escaped(stderr, error.message);
+        fputc('\n', stderr);
+        return CLI_FAILED;
+    }
+    if (c->json) {
+        print_json(&result);
+        return CLI_OK;
+    }
+    print_table(&result);
+    if (c->verbose) {
+        struct progress progress;
+        progress_init(&progress, false);
+        pull_rails_say(&result.rails, &progress);
+    }
+    return CLI_OK;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    struct command c = { .options = { .count = 100000, .seconds = 3, .depth = 16, .exponent = 1 } };
+    reach_init(&c.reach);
+    c.options.how = &c.reach.options;
+    int status = parse(argc, argv, &c);
+    if (c.help_asked)
+        fputs(help, stdout);
+    else if (status == CLI_OK)
+        status = run(&c);
+    reach_fini(&c.reach);
+    return status;
+}

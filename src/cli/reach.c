@@ -1,0 +1,75 @@
+#include "reach.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "rail/wish.h"
+
+#define TIMEOUT_MAX 86400
+
+void reach_init(struct reach *reach)
+{
+    *reach = (struct reach){ .options = { .size = sizeof reach->options } };
+}
+
+void reach_fini(struct reach *reach)
+{
+    base_buf_fini(&reach->rails);
+}
+
+bool reach_transport_of(const char *name, enum penstock_transport *out)
+{
+    static const struct {
+        const char *name;
+        enum penstock_transport transport;
+    } all[] = { { "auto", PENSTOCK_TRANSPORT_AUTO },
+                { "rdma", PENSTOCK_TRANSPORT_RDMA },
+                { "tcp", PENSTOCK_TRANSPORT_TCP } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(name, all[i].name) == 0) {
+            *out = all[i].transport;
+            return true;
+        }
+    return false;
+}
+
+bool reach_transport(struct reach *reach, const char *argument, const char **why)
+{
+    enum penstock_transport transport;
+    *why = "--transport takes auto, rdma or tcp, not ";
+    if (!reach_transport_of(argument, &transport))
+        return false;
+    reach->options.transport = (int)transport;
+    unsetenv("PENSTOCK_TRANSPORT"); /* which is for who says nothing: auto said here is auto */
+    return true;
+}
+
+bool reach_rail(struct reach *reach, const char *argument, struct penstock_error *why)
+{
+    struct rail_wishes wishes = { 0 };
+    struct base_buf *rails = &reach->rails;
+    if (rails->n > 0)
+        rails->at[rails->n - 1] = ','; /* in place of its end */
+    base_buf_append(rails, argument, strlen(argument) + 1);
+    if (rails->failed) {
+        base_error_set(why, PENSTOCK_ENOMEM, "no memory for the names of rails");
+        return false;
+    }
+    reach->options.rails = (const char *)rails->at;
+    return rail_wishes_add(&wishes, reach->options.rails, false, why) == 0;
+}
+
+bool reach_timeout(struct reach *reach, const char *argument, const char **why)
+{
+    char *end;
+    unsigned long seconds = strtoul(argument, &end, 10);
+    *why = "--timeout takes seconds, 1 to 86400, not ";
+    if (*end || end == argument || seconds < 1 || seconds > TIMEOUT_MAX)
+        return false;
+    int64_t ns = (int64_t)seconds * BASE_SECOND_NS;
+    reach->options.connect_timeout_ns = reach->options.manifest_timeout_ns = reach->options.reply_timeout_ns =
+        reach->options.rails_timeout_ns = ns;
+    return true;
+}
