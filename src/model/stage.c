@@ -247,25 +247,6 @@ void model_staged_fini(struct model_staged *staged)
     *staged = (struct model_staged){ 0 };
 }
 
-/* Renaming another file over one changes the old inode's ctime, though not its bytes: where the name has another inode
- * by now, only size and mtime tell. */
-static enum model_change file_changed(const struct model_root *root, const struct model_opened *opened,
-                                      const char *name)
-{
-    struct stat open_one, named;
-    if (fstat(opened->fd, &open_one) != 0)
-        return MODEL_REWRITTEN;
-    struct model_identity now = model_identity_of(&open_one);
-    int cause = root->fd < 0 ? ENOENT : fstatat(root->fd, name, &named, 0) == 0 ? 0 : errno;
-    bool gone = cause == 0 ? named.st_ino != opened->identity.inode || named.st_dev != opened->identity.device
-                           : cause == ENOENT || cause == ENOTDIR || cause == ELOOP || cause == EACCES;
-    if (gone)
-        now.ctime_ns = opened->identity.ctime_ns;
-    if (!model_identity_same(&now, &opened->identity))
-        return MODEL_REWRITTEN;
-    return gone ? MODEL_REPLACED : MODEL_SAME;
-}
-
 enum model_change model_staged_changed(const struct model_staged *staged, const struct model_stage_options *options)
 {
     struct model_root root;
@@ -280,7 +261,7 @@ enum model_change model_staged_changed(const struct model_staged *staged, const 
     for (size_t i = 0; i < staged->opened.n && change != MODEL_REWRITTEN; i++) {
         const struct penstock_file *file =
             i < manifest->shards.n ? &manifest->shards.at[i] : &manifest->files.at[i - manifest->shards.n];
-        enum model_change one = file_changed(&root, &staged->opened.at[i], file->name);
+        enum model_change one = model_file_changed(root.fd, &staged->opened.at[i], file->name);
         change = one > change ? one : change;
     }
     if (change == MODEL_SAME && root.fd >= 0) {

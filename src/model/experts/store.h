@@ -12,7 +12,7 @@
 
 #define MODEL_STORE_MANIFEST "manifest.json"
 #define MODEL_STORE_TEMPLATE "experts_{:05}.xpr"
-/* While a store is being written; a finished one has neither. */
+/* What is there while a store is written: a finished one needs neither. */
 #define MODEL_STORE_LOCK ".penstock-pack.lock"
 #define MODEL_STORE_PLAN ".penstock-pack.json"
 
