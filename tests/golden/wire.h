@@ -32,6 +32,13 @@ static const uint8_t golden_cache_server_params[] = {
 /* layer 0x01020304, expert 0x05060708 */
 static const uint8_t golden_expert_request[] = { 4, 3, 2, 1, 8, 7, 6, 5 };
 
+/* Of an expert's record (protocol 1.4): layer 0x01020304, expert 0x05060708, inter 512, hidden 2048, group_size 16,
+ * scale2 1, -0.5, 3, input_scale 2, none, 0.25. */
+static const uint8_t golden_record_header[256] = {
+    'T', 'R', 'P', 'X', 1, 0, 0,    0,    4, 3, 2, 1,    8, 7, 6,    5,    0, 2, 0, 0,    0, 8, 0, 0, 16, 0, 0,    0,
+    5,   0,   0,   0,   0, 0, 0x80, 0x3F, 0, 0, 0, 0xBF, 0, 0, 0x40, 0x40, 0, 0, 0, 0x40, 0, 0, 0, 0, 0,  0, 0x80, 0x3E,
+};
+
 /* "m7" */
 static const uint8_t golden_model_request[] = { 2, 0, 0, 0, 'm', '7' };
 

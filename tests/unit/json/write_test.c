@@ -14,6 +14,32 @@ static void assert_text(struct base_buf *buf, const char *want)
     base_buf_fini(buf);
 }
 
+static void pretty_is_a_line_a_value_and_two_blanks_a_level(void **state)
+{
+    (void)state;
+    struct base_buf buf = { 0 };
+    struct json_writer w = { .buf = &buf, .pretty = true };
+    json_write_object(&w);
+    json_write_key_u64(&w, "n", 1);
+    json_write_key(&w, "list");
+    json_write_array(&w);
+    json_write_u64(&w, 2);
+    json_write_i64(&w, -3);
+    json_write_array(&w);
+    json_write_array_end(&w);
+    json_write_object(&w);
+    json_write_key_text(&w, "text", "x");
+    json_write_object_end(&w);
+    json_write_array_end(&w);
+    json_write_key(&w, "none");
+    json_write_object(&w);
+    json_write_object_end(&w);
+    json_write_object_end(&w);
+    assert_text(&buf,
+                "{\n  \"n\": 1,\n  \"list\": [\n    2,\n    -3,\n    [],\n    {\n      \"text\": \"x\"\n    }\n  ],\n"
+                "  \"none\": {}\n}");
+}
+
 static void commas_and_colons_come_by_themselves(void **state)
 {
     (void)state;
@@ -116,6 +142,7 @@ static void any_bytes_come_back_as_they_were_or_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pretty_is_a_line_a_value_and_two_blanks_a_level),
         cmocka_unit_test(commas_and_colons_come_by_themselves),
         cmocka_unit_test(integers_are_exact),
         cmocka_unit_test(strings_are_escaped),
