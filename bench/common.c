@@ -160,3 +160,44 @@ struct bench_times bench_clients_run(const struct bench_clients *clients)
     free(runners);
     return times;
 }
+
+/* ---- fetches ---- */
+
+void bench_fetch_choose(const struct bench_fetches *f, uint64_t i, uint32_t *layer, uint32_t *expert)
+{
+    *layer = (uint32_t)(i % f->layers);
+    *expert = (uint32_t)(bench_word(i) >> 32) % f->experts;
+}
+
+void bench_fetches_begin(struct bench_fetches *f)
+{
+    f->latencies = calloc(f->count, sizeof *f->latencies);
+    if (!f->latencies)
+        bench_die("no memory for %llu latencies", (unsigned long long)f->count);
+    for (uint64_t i = 0; i < f->count; i++)
+        f->latencies[i] = 1; /* the pages are there */
+    f->cpu_ns = bench_cpu_ns();
+    f->begun_ns = bench_now_ns();
+}
+
+void bench_fetches_took(struct bench_fetches *f, int64_t ns)
+{
+    f->latencies[f->taken++] = ns;
+}
+
+static int compare_ns(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+void bench_fetches_end(struct bench_fetches *f, uint64_t record_bytes)
+{
+    double wall_s = (double)(bench_now_ns() - f->begun_ns) / 1e9;
+    double cpu_s = (double)(bench_cpu_ns() - f->cpu_ns) / 1e9;
+    qsort(f->latencies, f->taken, sizeof *f->latencies, compare_ns);
+    printf("{\"records\":%llu,\"bytes\":%llu,\"wall_s\":%.6f,\"client_cpu_s\":%.6f,\"p50_us\":%.1f,\"p99_us\":%.1f}\n",
+           (unsigned long long)f->taken, (unsigned long long)(f->taken * record_bytes), wall_s, cpu_s,
+           (double)f->latencies[f->taken / 2] / 1e3, (double)f->latencies[f->taken * 99 / 100] / 1e3);
+    free(f->latencies);
+}

@@ -42,4 +42,19 @@ struct bench_times {
 };
 struct bench_times bench_clients_run(const struct bench_clients *clients);
 
+/* Records of a store, layer after layer, every expert as often: the same for whoever is measured. */
+struct bench_fetches {
+    uint64_t depth, count;
+    uint32_t layers, experts;
+
+    int64_t begun_ns, cpu_ns;
+    int64_t *latencies;
+    uint64_t taken;
+};
+void bench_fetch_choose(const struct bench_fetches *f, uint64_t i, uint32_t *layer, uint32_t *expert);
+void bench_fetches_begin(struct bench_fetches *f);
+void bench_fetches_took(struct bench_fetches *f, int64_t ns);
+/* Prints the JSON object. */
+void bench_fetches_end(struct bench_fetches *f, uint64_t record_bytes);
+
 #endif

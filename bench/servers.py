@@ -109,6 +109,27 @@ def start_penstock(penstock, models, scratch, congestion):
     return Server(process, _until(port, process, f"penstock serve (see {log})"))
 
 
+def start_expert_peer(penstock, store, scratch, congestion):
+    os.makedirs(scratch, exist_ok=True)
+    log = f"{scratch}/penstock.log"
+    with open(log, "w") as out:
+        process = subprocess.Popen([penstock, "serve", "--experts", store, "--listen-experts", "127.0.0.1:0",
+                                    "--congestion", congestion], stderr=out, stdout=out)
+
+    def port():
+        with open(log) as f:
+            found = re.search(r"listening for experts on 127\.0\.0\.1:(\d+)", f.read())
+        return found and int(found.group(1))
+
+    return Server(process, _until(port, process, f"penstock serve (see {log})"))
+
+
+def start_expert_pair(program, how, stride, layers, congestion):
+    process = subprocess.Popen([program, "serve", "--how", how, "--congestion", congestion, "--stride", str(stride),
+                                *layers], stdout=subprocess.PIPE)
+    return Server(process, int(process.stdout.readline()))
+
+
 def _until(ready, process, what):
     for _ in range(600):
         got = ready()
