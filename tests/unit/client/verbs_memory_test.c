@@ -59,7 +59,7 @@ static int live(struct verbs_peer *p)
         memset(memory, 0, PEER_SHARD1);
         code = penstock_read_wait(s, &read, &error);
         if (code == 0)
-            assert_memory_equal(memory, p->shards[1], PEER_SHARD1);
+            assert_memory_equal(memory, p->regions[1], PEER_SHARD1);
     }
     penstock_session_free(s);
     return code;

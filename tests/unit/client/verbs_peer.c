@@ -101,6 +101,37 @@ static void serve_rails(struct verbs_peer *p, int fd)
     rail_set_fini(&set);
 }
 
+static void serve_records(struct verbs_peer *p, int fd)
+{
+    uint8_t bytes[PENSTOCK_EXPERT_REQUEST_BYTES];
+    const uint64_t stride = store_stride();
+    while (read_all(fd, bytes, sizeof bytes)) {
+        struct penstock_expert_request r;
+        struct penstock_wire_fault fault;
+        size_t consumed;
+        if (penstock_expert_request_decode(bytes, sizeof bytes, &r, &consumed, &fault) != PENSTOCK_DECODE_OK)
+            return;
+        atomic_fetch_add(&p->over_tcp, 1);
+        uint8_t ok = PENSTOCK_STATUS_OK;
+        (void)!send(fd, &ok, 1, MSG_NOSIGNAL);
+        (void)!send(fd, p->regions[r.layer] + r.expert * stride, stride, MSG_NOSIGNAL);
+    }
+}
+
+static void serve_experts(struct verbs_peer *p, int fd)
+{
+    uint8_t mode;
+    char *json = store_json(p->frozen ? NULL : atomic_load(&p->changed) ? "v2" : "v1");
+    send_text(fd, json, strlen(json));
+    free(json);
+    if (!read_all(fd, &mode, 1))
+        return;
+    if (mode == PENSTOCK_MODE_VERBS && !p->refuses_verbs)
+        serve_rails(p, fd);
+    else if (mode == PENSTOCK_MODE_TCP)
+        serve_records(p, fd);
+}
+
 static void serve(struct verbs_peer *p, int fd)
 {
     uint32_t len;
@@ -137,7 +168,10 @@ static void *connection(void *arg)
 {
     struct serving s = *(struct serving *)arg;
     free(arg);
-    serve(s.peer, s.fd);
+    if (s.peer->experts)
+        serve_experts(s.peer, s.fd);
+    else
+        serve(s.peer, s.fd);
     shutdown(s.fd, SHUT_RDWR);
     return NULL;
 }
@@ -160,23 +194,33 @@ static void *accept_all(void *arg)
 
 /* ---- its life ---- */
 
+static uint64_t fill_region(struct verbs_peer *p, uint32_t region)
+{
+    const uint64_t stride = store_stride();
+    const uint64_t len_bytes = p->experts ? STORE_EXPERTS * stride : region == 0 ? PEER_SHARD0 : PEER_SHARD1;
+    p->regions[region] = malloc(len_bytes);
+    for (uint32_t e = 0; p->experts && e < STORE_EXPERTS; e++)
+        store_record(region, e, p->regions[region] + e * stride);
+    for (uint64_t i = 0; !p->experts && i < len_bytes; i++)
+        p->regions[region][i] = fake_byte(region, i);
+    return len_bytes;
+}
+
 static void publish(struct verbs_peer *p)
 {
-    static const uint64_t len_bytes[] = { PEER_SHARD0, PEER_SHARD1 };
+    uint64_t len_bytes[PEER_REGIONS_MAX];
     struct penstock_error error;
-    for (size_t s = 0; s < 2; s++) {
-        p->shards[s] = malloc(len_bytes[s]);
-        for (uint64_t i = 0; i < len_bytes[s]; i++)
-            p->shards[s][i] = fake_byte((uint32_t)s, i);
-    }
+    p->n_regions = p->experts ? STORE_LAYERS : 2;
+    for (size_t s = 0; s < p->n_regions; s++)
+        len_bytes[s] = fill_region(p, (uint32_t)s);
     for (size_t i = 0; i < p->devices.n; i++) {
         assert_int_equal(verbs_pd_new(p->devices.devices[i], &p->pds[i], &error), 0);
-        for (size_t s = 0; s < 2; s++) {
+        for (size_t s = 0; s < p->n_regions; s++) {
             assert_int_equal(
-                verbs_mr_new(p->pds[i], p->shards[s], len_bytes[s], VERBS_REMOTE_READ, &p->mrs[i][s], &error), 0);
+                verbs_mr_new(p->pds[i], p->regions[s], len_bytes[s], VERBS_REMOTE_READ, &p->mrs[i][s], &error), 0);
             p->layers[i][s] = (struct penstock_layer){ .base = p->mrs[i][s]->base, .rkey = p->mrs[i][s]->rkey };
         }
-        p->tables[i] = (struct rail_table){ .regions = p->layers[i], .n_regions = p->short_table ? 1 : 2 };
+        p->tables[i] = (struct rail_table){ .regions = p->layers[i], .n_regions = p->n_regions - p->short_table };
     }
 }
 
@@ -242,13 +286,13 @@ void verbs_peer_end(struct verbs_peer *p)
     const struct sim_objects left = sim_host_objects(p->client);
     assert_int_equal(left.devices + left.pds + left.mrs + left.cqs + left.qps, 0);
     for (size_t i = 0; i < p->devices.n; i++) {
-        verbs_mr_free(p->mrs[i][0]);
-        verbs_mr_free(p->mrs[i][1]);
+        for (size_t s = 0; s < p->n_regions; s++)
+            verbs_mr_free(p->mrs[i][s]);
         verbs_pd_free(p->pds[i]);
     }
     rail_devices_close(&p->devices);
-    free(p->shards[0]);
-    free(p->shards[1]);
+    for (size_t s = 0; s < p->n_regions; s++)
+        free(p->regions[s]);
     pthread_mutex_destroy(&p->lock);
     sim_free(p->fabric);
 }
@@ -259,7 +303,9 @@ static int open_session(struct verbs_peer *p, const struct penstock_options *opt
                         struct penstock_error *error)
 {
     penstock_op op;
-    int code = client_session_in_world(p->client, p->name, options, CLIENT_FOR_MANIFEST, "m", NULL, s, &op, error);
+    int code = p->experts ? client_experts_start(p->client, p->name, NULL, options, s, &op, error)
+                          : client_session_in_world(p->client, p->name, options, CLIENT_FOR_MANIFEST, "m", NULL, s, &op,
+                                                    error);
     if (code)
         return code;
     code = penstock_wait(*s, op, NULL, error);

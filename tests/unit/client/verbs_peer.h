@@ -7,12 +7,14 @@
 #include <stdatomic.h>
 
 #include "client/verbs.h"
-#include "fake_peer.h"
+#include "fake_experts.h"
 #include "verbs/sim/sim.h"
 
 /* The model of fake_manifest, with less in it. */
 #define PEER_SHARD0 UINT64_C(100000)
 #define PEER_SHARD1 (UINT64_C(3) << 20)
+
+enum { PEER_REGIONS_MAX = 3 };
 
 struct verbs_peer {
     /* Before verbs_peer_begin; zeroed: a peer of ours. */
@@ -21,6 +23,7 @@ struct verbs_peer {
     bool lists_none;    /* says that it has no rails */
     bool short_table;   /* publishes a region too few */
     bool refuses_verbs; /* closes at MODE_VERBS */
+    bool experts;       /* serves the store of fake_experts.h, and no model */
 
     /* While it runs. */
     atomic_bool changed;       /* another manifest from now on */
@@ -37,10 +40,11 @@ struct verbs_peer {
 
     struct rail_devices devices;
     struct verbs_pd *pds[PENSTOCK_RAILS_MAX];
-    struct verbs_mr *mrs[PENSTOCK_RAILS_MAX][2];
-    struct penstock_layer layers[PENSTOCK_RAILS_MAX][2];
+    struct verbs_mr *mrs[PENSTOCK_RAILS_MAX][PEER_REGIONS_MAX];
+    struct penstock_layer layers[PENSTOCK_RAILS_MAX][PEER_REGIONS_MAX];
     struct rail_table tables[PENSTOCK_RAILS_MAX];
-    uint8_t *shards[2];
+    uint8_t *regions[PEER_REGIONS_MAX]; /* shards, or layers' files */
+    size_t n_regions;
 
     int listener;
     pthread_t acceptor;
