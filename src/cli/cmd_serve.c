@@ -196,7 +196,8 @@ static bool parse_one(struct serve *s, int option)
     case OPT_WEIGHTS:
         return parse_weights(&s->peer, optarg);
     case OPT_LISTEN:
-        return base_vec_push(&s->peer.listen_weights, optarg) || bad_value("--listen-weights", optarg, "no memory");
+        return base_vec_push(&s->peer.listen[PEER_TIER_WEIGHTS], optarg) ||
+               bad_value("--listen-weights", optarg, "no memory");
     case OPT_ANY_PATH:
         return s->peer.allow_any_path = true;
     case OPT_LINKS:

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "service.h"
 #include "thread.h"
-#include "weights.h"
 
 /* ---- from other threads ---- */
 
@@ -58,7 +58,7 @@ static bool is_idle(const struct peer_connection *c, const void *context)
 
 static bool uses(const struct peer_connection *c, const void *context)
 {
-    return c->model == context;
+    return c->served == context;
 }
 
 static bool any(const struct peer_connection *c, const void *context)
@@ -72,9 +72,9 @@ void peer_connections_end_idle(struct peer_server *server)
     end_if(server, is_idle, NULL, SHUT_RD);
 }
 
-void peer_connections_end_model(struct peer_server *server, const struct peer_model *model)
+void peer_connections_end_served(struct peer_server *server, const struct peer_served *served)
 {
-    end_if(server, uses, model, SHUT_RDWR);
+    end_if(server, uses, served, SHUT_RDWR);
 }
 
 void peer_connections_end_all(struct peer_server *server)
@@ -141,6 +141,36 @@ int peer_connection_read_some(struct peer_connection *c, void *to, size_t len, b
     return 0;
 }
 
+int peer_connection_read_message(struct peer_connection *c, void *to, size_t len, int64_t first_ns, size_t *got,
+                                 struct penstock_error *error)
+{
+    *got = 0;
+    int code = peer_connection_wait(c, first_ns, error);
+    return code ? code : net_stream_read_all(&c->stream, to, len, c->server->deadlines.message_ns, got, error);
+}
+
+int peer_connection_use(struct peer_connection *c, struct peer_served *served, struct penstock_error *error)
+{
+    pthread_mutex_lock(&c->server->lock);
+    c->served = served;
+    pthread_mutex_unlock(&c->server->lock);
+    /* The watch marks what was rewritten first, and then looks for its connections. */
+    if (atomic_load(&served->rewritten))
+        return base_error_set(error, PENSTOCK_ESTALE, "the files of %s have just changed", served->id);
+    return 0;
+}
+
+enum peer_end peer_connection_ended(struct peer_connection *c, const char *where, bool inside,
+                                    const struct penstock_error *error)
+{
+    bool draining = atomic_load(&c->server->draining);
+    if (error->code == PENSTOCK_ETIMEOUT || (inside && !draining))
+        peer_connection_complain(c, "closed, %s: %s", where, error->message);
+    else
+        base_log_debug("client %s: %s: %s", c->client, where, error->message);
+    return error->code == PENSTOCK_ECLOSED && !draining ? PEER_END_CLOSE : PEER_END_LINGER;
+}
+
 void peer_connection_complain(struct peer_connection *c, const char *format, ...)
 {
     char words[800];
@@ -154,7 +184,6 @@ void peer_connection_complain(struct peer_connection *c, const char *format, ...
 static void leave(struct peer_connection *c)
 {
     pthread_mutex_lock(&c->server->lock);
-    c->model = NULL;
     base_list_remove(&c->node);
     pthread_mutex_unlock(&c->server->lock);
 }
@@ -177,8 +206,7 @@ static void *run(void *argument)
     struct peer_connection *c = argument;
     struct peer_server *server = c->server;
 
-    struct peer_model *model = NULL;
-    enum peer_end end = c->over_limit ? peer_weights_refuse(c) : peer_weights_serve(c, &model);
+    enum peer_end end = c->over_limit ? c->service->refuse(c) : c->service->serve(c);
 
     if (end == PEER_END_LINGER) {
         /* A drain that begins from here on does not wait for it. */
@@ -188,8 +216,8 @@ static void *run(void *argument)
     leave(c);
     /* Out of the list: nobody else touches the stream any more. */
     c->stream.ops->close(&c->stream);
-    if (model)
-        peer_models_unref(&server->models, model);
+    if (c->served)
+        peer_served_unref(c->served);
     count_out(c);
     free(c);
     return NULL;
@@ -222,7 +250,8 @@ static void tune(const struct peer_server *server, int fd)
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send, sizeof send);
 }
 
-void peer_connection_start(struct peer_server *server, int fd, const struct net_address *client)
+void peer_connection_start(struct peer_server *server, const struct peer_service *service, int fd,
+                           const struct net_address *client)
 {
     struct peer_connection *c = calloc(1, sizeof *c);
     if (!c) {
@@ -231,6 +260,7 @@ void peer_connection_start(struct peer_server *server, int fd, const struct net_
         return;
     }
     c->server = server;
+    c->service = service;
     net_address_format(client, c->client);
     tune(server, fd);
     net_stream_plain(&c->stream, fd);

@@ -15,8 +15,8 @@
 #include "base/error.h"
 #include "memory.h"
 #include "model/identity.h"
-#include "models.h"
 #include "parallel.h"
+#include "served.h"
 
 #define READ_THREADS 4
 #define READ_BYTES (UINT64_C(8) << 20)
@@ -41,16 +41,11 @@ bool peer_hold_parse(const char *text, enum peer_hold_how *how)
     return false;
 }
 
-static size_t n_shards(const struct peer_model *model)
-{
-    return model->staged.manifest.shards.n;
-}
-
-uint64_t peer_hold_bytes(const struct peer_model *model, uint64_t page_bytes)
+uint64_t peer_hold_bytes(const struct peer_served *served, uint64_t page_bytes)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < n_shards(model); i++)
-        bytes += base_round_up_u64(model->files[i].len_bytes, page_bytes);
+    for (size_t i = 0; i < served->n_regions; i++)
+        bytes += base_round_up_u64(served->files[i].len_bytes, page_bytes);
     return bytes;
 }
 
@@ -79,17 +74,17 @@ static int check_memory(enum peer_hold_how how, uint64_t bytes, struct penstock_
                           (double)bytes / 1e9, (double)available / 1e9);
 }
 
-static int allocate(struct peer_held *held, enum peer_hold_how how, struct penstock_error *error)
+static int allocate(struct peer_region *region, enum peer_hold_how how, struct penstock_error *error)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | (how == PEER_HOLD_HUGE ? MAP_HUGETLB | MAP_HUGE_2MB : 0);
-    uint64_t bytes = base_round_up_u64(held->len_bytes, page_bytes(how));
+    uint64_t bytes = base_round_up_u64(region->len_bytes, page_bytes(how));
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     int cause = errno;
     if (at == MAP_FAILED)
         return base_error_sys(error, cause, "allocate %" PRIu64 " bytes%s", bytes,
                               how == PEER_HOLD_HUGE ? " of huge pages" : "");
-    held->at = at;
-    held->mapped_bytes = bytes;
+    region->at = at;
+    region->mapped_bytes = bytes;
     (void)madvise(at, bytes, MADV_DONTDUMP);
     return 0;
 }
@@ -98,7 +93,7 @@ static int allocate(struct peer_held *held, enum peer_hold_how how, struct penst
 
 struct reading {
     struct peer_hold *hold;
-    const struct peer_model *model;
+    const struct peer_served *served;
 };
 
 /* The same inode once more: -1 where there is no O_DIRECT. */
@@ -119,7 +114,7 @@ static ssize_t read_cached(struct peer_hold *hold, int fd, uint8_t *to, uint64_t
     return n;
 }
 
-/* *direct becomes -1 where it turns out to be of no use. The memory ends at a whole page behind the shard's end: a
+/* *direct becomes -1 where it turns out to be of no use. The memory ends at a whole page behind the file's end: a
  * direct read, whose length is a multiple of the alignment, has room. */
 static int read_range(struct peer_hold *hold, const struct peer_file *file, uint8_t *at, uint64_t from, uint64_t end,
                       int direct, struct penstock_error *error)
@@ -141,82 +136,85 @@ static int read_range(struct peer_hold *hold, const struct peer_file *file, uint
     return 0;
 }
 
-static size_t n_pieces(const struct peer_held *held)
+static size_t n_pieces(const struct peer_region *region)
 {
-    return (size_t)((held->len_bytes + READ_BYTES - 1) / READ_BYTES);
+    return (size_t)((region->len_bytes + READ_BYTES - 1) / READ_BYTES);
 }
 
 static int read_piece(void *context, size_t piece, struct penstock_error *error)
 {
     const struct reading *r = context;
-    size_t shard = 0;
-    for (; piece >= n_pieces(&r->hold->shards[shard]); shard++)
-        piece -= n_pieces(&r->hold->shards[shard]);
-    const struct peer_held *held = &r->hold->shards[shard];
-    const struct peer_file *file = &r->model->files[shard];
-    uint64_t from = piece * READ_BYTES, end = base_min_u64(from + READ_BYTES, held->len_bytes);
+    size_t i = 0;
+    for (; piece >= n_pieces(&r->hold->regions[i]); i++)
+        piece -= n_pieces(&r->hold->regions[i]);
+    const struct peer_region *region = &r->hold->regions[i];
+    const struct peer_file *file = &r->served->files[i];
+    uint64_t from = piece * READ_BYTES, end = base_min_u64(from + READ_BYTES, region->len_bytes);
     int direct = open_direct(file->fd);
-    int code = read_range(r->hold, file, held->at, from, end, direct, error);
+    int code = read_range(r->hold, file, region->at, from, end, direct, error);
     if (direct >= 0)
         close(direct);
     return code;
 }
 
 /* What was read has to be what the version stands for. */
-static int check_unchanged(const struct peer_model *model, struct penstock_error *error)
+static int check_unchanged(const struct peer_served *served, struct penstock_error *error)
 {
-    for (size_t i = 0; i < n_shards(model); i++) {
+    for (size_t i = 0; i < served->n_regions; i++) {
         struct stat st;
-        if (fstat(model->files[i].fd, &st) != 0)
-            return base_error_sys(error, errno, "look at %s", model->files[i].name);
+        if (fstat(served->files[i].fd, &st) != 0)
+            return base_error_sys(error, errno, "look at %s", served->files[i].name);
         struct model_identity now = model_identity_of(&st);
-        if (!model_identity_same(&now, &model->staged.opened.at[i].identity))
-            return base_error_set(error, PENSTOCK_ESTALE, "%s was changed while it was read in", model->files[i].name);
+        if (!model_identity_same(&now, &served->files[i].identity))
+            return base_error_set(error, PENSTOCK_ESTALE, "%s was changed while it was read in", served->files[i].name);
     }
     return 0;
 }
 
-static int read_all(struct peer_hold *hold, const struct peer_model *model, const _Atomic bool *stop,
+static int read_all(struct peer_hold *hold, const struct peer_served *served, const _Atomic bool *stop,
                     struct penstock_error *error)
 {
-    struct reading reading = { hold, model };
+    struct reading reading = { hold, served };
     struct peer_pieces pieces = { .run = read_piece, .context = &reading, .stop = stop };
     for (size_t i = 0; i < hold->n; i++)
-        pieces.n += n_pieces(&hold->shards[i]);
+        pieces.n += n_pieces(&hold->regions[i]);
     int code = peer_parallel(&pieces, READ_THREADS, error);
-    return code ? code : check_unchanged(model, error);
+    return code ? code : check_unchanged(served, error);
 }
 
 /* ---- the whole ---- */
 
-static int copy(struct peer_hold *hold, const struct peer_model *model, struct residency_ledger *ledger,
+static int copy(struct peer_hold *hold, const struct peer_served *served, struct residency_ledger *ledger,
                 const _Atomic bool *stop, struct penstock_error *error)
 {
     char what[RESIDENCY_WHAT_MAX];
-    uint64_t bytes = peer_hold_bytes(model, page_bytes(hold->how));
-    snprintf(what, sizeof what, "the copy of %s for RDMA", model->id);
+    uint64_t bytes = peer_hold_bytes(served, page_bytes(hold->how));
+    snprintf(what, sizeof what, "the copy of %s for RDMA", served->id);
     int code = residency_reserve(ledger, &hold->reservation, bytes, what, error);
     if (code == 0)
         code = check_memory(hold->how, bytes, error);
     for (size_t i = 0; code == 0 && i < hold->n; i++)
-        code = allocate(&hold->shards[i], hold->how, error);
-    return code ? code : read_all(hold, model, stop, error);
+        code = allocate(&hold->regions[i], hold->how, error);
+    return code ? code : read_all(hold, served, stop, error);
 }
 
-int peer_hold_make(struct peer_hold *hold, const struct peer_model *model, enum peer_hold_how how,
+int peer_hold_make(struct peer_hold *hold, const struct peer_served *served, enum peer_hold_how how,
                    struct residency_ledger *ledger, const _Atomic bool *stop, struct penstock_error *error)
 {
     *hold = (struct peer_hold){ .how = how };
-    hold->shards = calloc(n_shards(model) + 1, sizeof *hold->shards);
-    if (!hold->shards)
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for %zu shards", n_shards(model));
-    hold->n = n_shards(model);
+    hold->regions = calloc(served->n_regions + 1, sizeof *hold->regions);
+    if (!hold->regions)
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for %zu files", served->n_regions);
+    hold->n = served->n_regions;
     for (size_t i = 0; i < hold->n; i++) {
-        hold->shards[i].len_bytes = model->files[i].len_bytes;
-        if (how == PEER_HOLD_MAP)
-            hold->shards[i].at = (uint8_t *)(uintptr_t)model->files[i].mapping;
+        const struct peer_file *file = &served->files[i];
+        bool map = how == PEER_HOLD_MAP;
+        hold->regions[i] = (struct peer_region){ .at = map ? (uint8_t *)(uintptr_t)file->mapping : NULL,
+                                                 .len_bytes = file->len_bytes,
+                                                 .name = file->name,
+                                                 .cold_fd = map ? file->fd : -1 };
     }
-    int code = how == PEER_HOLD_MAP ? 0 : copy(hold, model, ledger, stop, error);
+    int code = how == PEER_HOLD_MAP ? 0 : copy(hold, served, ledger, stop, error);
     if (code)
         peer_hold_fini(hold);
     return code;
@@ -225,8 +223,8 @@ int peer_hold_make(struct peer_hold *hold, const struct peer_model *model, enum 
 int peer_hold_seal(struct peer_hold *hold, struct penstock_error *error)
 {
     for (size_t i = 0; i < hold->n; i++) {
-        struct peer_held *held = &hold->shards[i];
-        if (held->mapped_bytes && mprotect(held->at, held->mapped_bytes, PROT_READ) != 0)
+        struct peer_region *region = &hold->regions[i];
+        if (region->mapped_bytes && mprotect(region->at, region->mapped_bytes, PROT_READ) != 0)
             return base_error_sys(error, errno, "make a copy read-only");
     }
     return 0;
@@ -235,9 +233,9 @@ int peer_hold_seal(struct peer_hold *hold, struct penstock_error *error)
 void peer_hold_fini(struct peer_hold *hold)
 {
     for (size_t i = 0; i < hold->n; i++)
-        if (hold->shards[i].mapped_bytes)
-            munmap(hold->shards[i].at, hold->shards[i].mapped_bytes);
-    free(hold->shards);
+        if (hold->regions[i].mapped_bytes)
+            munmap(hold->regions[i].at, hold->regions[i].mapped_bytes);
+    free(hold->regions);
     residency_release(&hold->reservation);
     *hold = (struct peer_hold){ 0 };
 }

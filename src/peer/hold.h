@@ -1,4 +1,4 @@
-/* The pages of a model's shards that RDMA serves from, and how they are held in memory. */
+/* The pages of files that RDMA serves from, and how they are held in memory. */
 #ifndef PENSTOCK_PEER_HOLD_H
 #define PENSTOCK_PEER_HOLD_H
 
@@ -9,9 +9,10 @@
 
 #include <penstock/error.h>
 
+#include "regions.h"
 #include "residency/ledger.h"
 
-struct peer_model;
+struct peer_served;
 
 enum peer_hold_how {
     PEER_HOLD_AUTO, /* an operator's choice only: registration.c finds out which */
@@ -24,17 +25,11 @@ enum peer_hold_how {
 
 #define PEER_HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 
-struct peer_held {
-    uint8_t *at;
-    uint64_t len_bytes;    /* the shard's */
-    uint64_t mapped_bytes; /* ours to unmap; 0: the model's own mapping */
-};
-
 struct peer_hold {
     enum peer_hold_how how;
-    struct peer_held *shards;
+    struct peer_region *regions; /* one a file */
     size_t n;
-    struct residency_reservation reservation; /* of a copy, beside the model's own */
+    struct residency_reservation reservation; /* of a copy, beside the files' own */
     _Atomic bool through_cache;               /* read without O_DIRECT, which the file system does not have */
 };
 
@@ -43,13 +38,13 @@ const char *peer_hold_name(enum peer_hold_how how);
 /* False: none of them. */
 bool peer_hold_parse(const char *text, enum peer_hold_how *how);
 
-/* What a copy of the model's shards takes, in pages of that size. */
-uint64_t peer_hold_bytes(const struct peer_model *model, uint64_t page_bytes);
+/* What a copy takes, in pages of that size. */
+uint64_t peer_hold_bytes(const struct peer_served *served, uint64_t page_bytes);
 
 /* how is not AUTO. A copy is read in by several threads, and is charged to ledger before it is made: ELIMIT. ENOMEM:
  * there is not so much free memory, or there are not so many huge pages. ESTALE: a file was changed meanwhile.
  * ECANCELED: *stop was set. On failure nothing is held. */
-PENSTOCK_CHECKED int peer_hold_make(struct peer_hold *hold, const struct peer_model *model, enum peer_hold_how how,
+PENSTOCK_CHECKED int peer_hold_make(struct peer_hold *hold, const struct peer_served *served, enum peer_hold_how how,
                                     struct residency_ledger *ledger, const _Atomic bool *stop,
                                     struct penstock_error *error);
 

@@ -37,10 +37,11 @@ static void warn_about_congestion(int fd, const char *wanted)
 }
 
 /* Addresses that this machine lacks do no harm where a name stands for several ("localhost" without IPv6). */
-static int open_name(struct peer_listeners *l, const char *name, struct penstock_error *error)
+static int open_name(struct peer_listeners *l, const struct peer_service *service, const char *name,
+                     struct penstock_error *error)
 {
     struct net_addresses addresses;
-    int code = net_resolve(name, PENSTOCK_PORT_WEIGHTS, 1, &addresses, error);
+    int code = net_resolve(name, service->default_port, 1, &addresses, error);
     if (code)
         return code;
     size_t opened = 0;
@@ -56,26 +57,37 @@ static int open_name(struct peer_listeners *l, const char *name, struct penstock
         (void)fcntl(l->fds[l->n], F_SETFL, flags | O_NONBLOCK);
         if (l->n == 0)
             warn_about_congestion(l->fds[0], l->server->options->congestion);
-        l->n++;
+        l->services[l->n++] = service;
         opened++;
     }
     return opened > 0 ? 0 : code;
 }
 
-int peer_listeners_open(struct peer_listeners *l, struct peer_server *server, struct penstock_error *error)
+static int open_service(struct peer_listeners *l, enum peer_tier tier, struct penstock_error *error)
 {
-    *l = (struct peer_listeners){ .server = server, .wake = { -1, -1 } };
-    static const char *const defaults[] = { PEER_LISTEN_WEIGHTS };
-    const char *const *names = server->options->listen_weights.at;
-    size_t n = server->options->listen_weights.n;
+    const struct peer_service *service = peer_services[tier];
+    const char *const *names = l->server->options->listen[tier].at;
+    size_t n = l->server->options->listen[tier].n;
     if (n == 0) {
-        names = defaults;
+        names = &service->default_address;
         n = 1;
     }
     for (size_t i = 0; i < n; i++) {
-        int code = open_name(l, names[i], error);
+        int code = open_name(l, service, names[i], error);
         if (code) {
             base_error_in(error, "listen on %s", names[i]);
+            return code;
+        }
+    }
+    return 0;
+}
+
+int peer_listeners_open(struct peer_listeners *l, struct peer_server *server, struct penstock_error *error)
+{
+    *l = (struct peer_listeners){ .server = server, .wake = { -1, -1 } };
+    for (enum peer_tier tier = 0; tier < PEER_TIERS; tier++) {
+        int code = peer_services[tier]->wanted(server->options) ? open_service(l, tier, error) : 0;
+        if (code) {
             peer_listeners_close(l);
             return code;
         }
@@ -88,12 +100,12 @@ int peer_listeners_open(struct peer_listeners *l, struct peer_server *server, st
     return 0;
 }
 
-static void accept_one(struct peer_listeners *l, int listener, bool *out_of_files)
+static void accept_one(struct peer_listeners *l, size_t i, bool *out_of_files)
 {
     struct net_address client = { .len = sizeof client.addr };
-    int fd = accept4(listener, (struct sockaddr *)&client.addr, &client.len, SOCK_CLOEXEC);
+    int fd = accept4(l->fds[i], (struct sockaddr *)&client.addr, &client.len, SOCK_CLOEXEC);
     if (fd >= 0) {
-        peer_connection_start(l->server, fd, &client);
+        peer_connection_start(l->server, l->services[i], fd, &client);
         return;
     }
     switch (errno) {
@@ -127,7 +139,7 @@ static void *accept_all(void *argument)
         bool out_of_files = false;
         for (size_t i = 0; i < l->n; i++)
             if (polled[i].revents)
-                accept_one(l, polled[i].fd, &out_of_files);
+                accept_one(l, i, &out_of_files);
         /* The connection stays in the backlog, and the listener readable: not to spin, wait a moment. */
         if (out_of_files)
             (void)poll(&polled[l->n], 1, OUT_OF_FILES_PAUSE_MS);
@@ -144,7 +156,7 @@ int peer_listeners_start(struct peer_listeners *l, struct penstock_error *error)
         char text[NET_ADDRESS_TEXT_MAX] = "an unknown address";
         if (getsockname(l->fds[i], (struct sockaddr *)&at.addr, &at.len) == 0)
             net_address_format(&at, text);
-        base_log_info("listening for weights on %s", text);
+        base_log_info("listening for %s on %s", l->services[i]->name, text);
     }
     return 0;
 }

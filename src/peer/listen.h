@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_PEER_LISTEN_H
 #define PENSTOCK_PEER_LISTEN_H
 
-#include "server.h"
+#include "service.h"
 
 #define PEER_LISTENERS_MAX 32
 
@@ -11,10 +11,12 @@ struct peer_listeners {
     pthread_t thread;
     int wake[2]; /* a pipe: its reading end is polled, and closing the other stops the thread */
     int fds[PEER_LISTENERS_MAX];
+    const struct peer_service *services[PEER_LISTENERS_MAX]; /* of each */
     size_t n;
 };
 
-/* Opens every address that every name stands for. The error names the one that could not be listened on. */
+/* Opens every address that every name stands for, of every service that is wanted. The error names the one that could
+ * not be listened on. */
 PENSTOCK_CHECKED int peer_listeners_open(struct peer_listeners *listeners, struct peer_server *server,
                                          struct penstock_error *error);
 /* "listening for weights on 127.0.0.1:9910", one line an address, and starts to accept. */

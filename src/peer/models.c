@@ -21,27 +21,27 @@
 void peer_models_init(struct peer_models *models, const struct peer_models_options *options)
 {
     *models = (struct peer_models){ .options = *options };
-    pthread_mutex_init(&models->lock, NULL);
-    base_list_init(&models->live);
 }
 
 static void place_free(struct peer_place *place)
 {
-    pthread_mutex_destroy(&place->staging);
+    peer_source_fini(&place->source);
     free(place->directory);
     free(place->name);
     free(place->own_name);
     free(place);
 }
 
-static struct peer_place *place_new(const char *name, const char *directory, struct penstock_error *error)
+static struct peer_place *place_new(struct peer_models *models, const char *name, const char *directory,
+                                    struct penstock_error *error)
 {
     struct peer_place *place = calloc(1, sizeof *place);
     if (!place) {
         base_error_set(error, PENSTOCK_ENOMEM, "no memory");
         return NULL;
     }
-    pthread_mutex_init(&place->staging, NULL);
+    peer_source_init(&place->source, models->options.live);
+    place->models = models;
     place->directory = model_directory_absolute(directory);
     if (!place->directory) {
         int cause = errno;
@@ -59,65 +59,21 @@ static struct peer_place *place_new(const char *name, const char *directory, str
 
 void peer_models_fini(struct peer_models *models)
 {
-    base_vec_for_each (place, &models->places) {
-        if ((*place)->current)
-            peer_models_unref(models, (*place)->current);
+    base_vec_for_each (place, &models->places)
         place_free(*place);
-    }
     base_vec_free(&models->places);
-    pthread_mutex_destroy(&models->lock);
-}
-
-void peer_models_ref(struct peer_models *models, struct peer_model *model)
-{
-    pthread_mutex_lock(&models->lock);
-    model->refs++;
-    pthread_mutex_unlock(&models->lock);
-}
-
-void peer_models_unref(struct peer_models *models, struct peer_model *model)
-{
-    pthread_mutex_lock(&models->lock);
-    bool last = --model->refs == 0;
-    if (last)
-        base_list_remove(&model->node);
-    pthread_mutex_unlock(&models->lock);
-    if (last)
-        peer_staged_free(model);
-}
-
-bool peer_models_unwanted(struct peer_models *models, const struct peer_model *model)
-{
-    if (atomic_load(&model->rewritten))
-        return true;
-    if (!atomic_load(&model->replaced))
-        return false;
-    pthread_mutex_lock(&models->lock);
-    bool unwanted = model->refs == 1;
-    pthread_mutex_unlock(&models->lock);
-    return unwanted;
-}
-
-uint64_t peer_models_warmed(struct peer_models *models)
-{
-    uint64_t bytes = 0;
-    pthread_mutex_lock(&models->lock);
-    base_list_for_each (node, &models->live)
-        bytes += atomic_load(&base_list_entry(node, struct peer_model, node)->warmed_bytes);
-    pthread_mutex_unlock(&models->lock);
-    return bytes;
 }
 
 /* ---- letting go ---- */
 
 static bool is_registered(const struct peer_place *place)
 {
-    return place->current && peer_registration_is_ready(&place->current->registration);
+    return place->source.current && peer_registration_is_ready(&place->source.current->registration);
 }
 
 /* Lets go of on-demand places that nobody uses: those that could not be staged, and the oldest above keep or, of those
  * that are registered, keep_registered. Under the lock; their models are returned to be unref'd without it. */
-static size_t let_go(struct peer_models *models, size_t keep, size_t keep_registered, struct peer_model **idle,
+static size_t let_go(struct peer_models *models, size_t keep, size_t keep_registered, struct peer_served **idle,
                      size_t max)
 {
     size_t on_demand = 0, registered = 0, n = 0, kept = 0;
@@ -128,11 +84,13 @@ static size_t let_go(struct peer_models *models, size_t keep, size_t keep_regist
     for (size_t i = 0; i < models->places.n; i++) {
         struct peer_place *place = models->places.at[i];
         bool pinned = is_registered(place);
-        bool unused = place->on_demand && place->users == 0 && (!place->current || place->current->refs == 1);
+        bool unused =
+            place->on_demand && place->users == 0 && (!place->source.current || place->source.current->refs == 1);
         bool above = on_demand > keep || (pinned && registered > keep_registered);
-        if (unused && (!place->current || above) && n < max) {
-            if (place->current)
-                idle[n++] = place->current;
+        if (unused && (!place->source.current || above) && n < max) {
+            if (place->source.current)
+                idle[n++] = place->source.current;
+            place->source.current = NULL;
             on_demand--;
             registered -= pinned;
             place_free(place);
@@ -147,106 +105,39 @@ static size_t let_go(struct peer_models *models, size_t keep, size_t keep_regist
 /* Whether there was anything to let go of. */
 static bool make_room(struct peer_models *models)
 {
-    struct peer_model *idle[64];
-    pthread_mutex_lock(&models->lock);
+    struct peer_served *idle[64];
+    pthread_mutex_lock(&models->options.live->lock);
     size_t n = let_go(models, 0, 0, idle, sizeof idle / sizeof *idle);
-    pthread_mutex_unlock(&models->lock);
+    pthread_mutex_unlock(&models->options.live->lock);
     for (size_t i = 0; i < n; i++)
-        peer_models_unref(models, idle[i]);
+        peer_served_unref(idle[i]);
     return n > 0;
 }
 
-/* ---- one place, under its staging lock ---- */
+/* ---- one place ---- */
 
-static void log_staged(const struct peer_model *model)
+static int stage(struct peer_source *source, struct peer_served **out, struct penstock_error *error)
 {
-    const struct model_manifest *m = &model->staged.manifest;
-    base_log_info("staged %s from %s: version %s, %zu shards, %zu tensors, %zu other files, %" PRIu64
-                  " bytes, in %.3f s",
-                  model->id, model->staged.directory, m->model_version ? m->model_version : "(none)", m->shards.n,
-                  m->tensors.n, m->files.n, model->bytes, (double)model->staging_ns / 1e9);
-}
-
-/* Takes the place's model away from newcomers. */
-static void retire(struct peer_models *models, struct peer_place *place, enum model_change change)
-{
-    struct peer_model *old = place->current;
-    bool rewritten = change == MODEL_REWRITTEN;
-
-    base_log_warning("the files of %s %s: it will be staged anew%s", old->id,
-                     rewritten ? "were changed in place" : "were replaced",
-                     rewritten ? ", and its connections are closed" : "; its connections go on with the old ones");
-    atomic_store(&old->replaced, true);
-    pthread_mutex_lock(&models->lock);
-    place->current = NULL;
-    pthread_mutex_unlock(&models->lock);
-    if (rewritten && !atomic_exchange(&old->rewritten, true))
-        models->options.rewritten(models->options.context, old);
-    peer_models_unref(models, old);
-}
-
-static int stage(struct peer_models *models, struct peer_place *place, struct penstock_error *error)
-{
-    int64_t began_ns = base_now_ns();
+    struct peer_place *place = base_list_entry(source, struct peer_place, source);
+    struct peer_models *models = place->models;
+    const struct peer_models_options *o = &models->options;
     struct peer_model *model;
-    int code =
-        peer_staged_new(place->directory, place->name, &models->options.stage, models->options.ledger, &model, error);
+    int code = peer_staged_new(place->directory, place->name, o, &model, error);
     /* A model that only an allowed path brought in, and that nobody uses, gives way. */
     if (code == PENSTOCK_ELIMIT && make_room(models))
-        code = peer_staged_new(place->directory, place->name, &models->options.stage, models->options.ledger, &model,
-                               error);
-    if (code)
-        return code;
-    model->staging_ns = base_now_ns() - began_ns;
-    pthread_mutex_lock(&models->lock);
-    place->current = model;
-    base_list_append(&models->live, &model->node);
-    bool announced = models->announced;
-    pthread_mutex_unlock(&models->lock);
-    if (announced)
-        log_staged(model);
-    models->options.staged(models->options.context, model);
-    return 0;
-}
-
-/* Brings the place up to date with its files. */
-static int refresh(struct peer_models *models, struct peer_place *place, struct penstock_error *error)
-{
-    if (place->current) {
-        enum model_change change = model_staged_changed(&place->current->staged, &models->options.stage);
-        if (change == MODEL_SAME)
-            return 0;
-        retire(models, place, change);
-    }
-    return stage(models, place, error);
-}
-
-/* What the place had last, while another thread is staging there. */
-static int last_model(struct peer_models *models, const struct peer_place *place, struct peer_model **model,
-                      struct penstock_error *error)
-{
-    pthread_mutex_lock(&models->lock);
-    *model = place->current;
-    if (*model)
-        (*model)->refs++;
-    pthread_mutex_unlock(&models->lock);
-    return *model ? 0 : base_error_set(error, PENSTOCK_ENOTFOUND, "%s is still being staged", place->directory);
+        code = peer_staged_new(place->directory, place->name, o, &model, error);
+    if (code == 0)
+        *out = &model->served;
+    return code;
 }
 
 /* A reference to what the place has now. The caller counts as a user of the place. */
-static int place_model(struct peer_models *models, struct peer_place *place, bool may_wait, struct peer_model **model,
-                       struct penstock_error *error)
+static int place_model(struct peer_place *place, bool may_wait, struct peer_model **model, struct penstock_error *error)
 {
-    if (may_wait)
-        pthread_mutex_lock(&place->staging);
-    else if (pthread_mutex_trylock(&place->staging) != 0)
-        return last_model(models, place, model, error);
-    int code = refresh(models, place, error);
-    if (code == 0) {
-        *model = place->current;
-        peer_models_ref(models, *model);
-    }
-    pthread_mutex_unlock(&place->staging);
+    struct peer_served *served;
+    int code = peer_source_get(&place->source, stage, may_wait, &served, error);
+    if (code == 0)
+        *model = peer_model_of(served);
     return code;
 }
 
@@ -272,13 +163,13 @@ static struct peer_place *find(struct peer_models *models, const char *request)
 
 static void leave(struct peer_models *models, struct peer_place *place)
 {
-    struct peer_model *idle[8];
-    pthread_mutex_lock(&models->lock);
+    struct peer_served *idle[8];
+    pthread_mutex_lock(&models->options.live->lock);
     place->users--;
     size_t n = place->on_demand ? let_go(models, ON_DEMAND_KEPT, REGISTERED_KEPT, idle, sizeof idle / sizeof *idle) : 0;
-    pthread_mutex_unlock(&models->lock);
+    pthread_mutex_unlock(&models->options.live->lock);
     for (size_t i = 0; i < n; i++)
-        peer_models_unref(models, idle[i]);
+        peer_served_unref(idle[i]);
 }
 
 /* Finds the request's place and enters it; fresh, where there is one, becomes it if there is none. Returns whether
@@ -287,7 +178,7 @@ static bool find_or_add(struct peer_models *models, const char *request, struct 
                         struct peer_place **out)
 {
     bool taken = false;
-    pthread_mutex_lock(&models->lock);
+    pthread_mutex_lock(&models->options.live->lock);
     *out = find(models, request);
     if (!*out && fresh) { /* perhaps it is there already, and the request has ".." in it */
         *out = find(models, fresh->directory);
@@ -296,7 +187,7 @@ static bool find_or_add(struct peer_models *models, const char *request, struct 
     }
     if (*out)
         (*out)->users++;
-    pthread_mutex_unlock(&models->lock);
+    pthread_mutex_unlock(&models->options.live->lock);
     return taken;
 }
 
@@ -310,10 +201,10 @@ static void list_staged(struct peer_models *models, char *out, size_t size)
 {
     size_t at = 0;
     out[0] = 0;
-    pthread_mutex_lock(&models->lock);
+    pthread_mutex_lock(&models->options.live->lock);
     base_vec_for_each (place, &models->places) {
         const char *id = id_of(*place);
-        if ((*place)->on_demand || !(*place)->current)
+        if ((*place)->on_demand || !(*place)->source.current)
             continue;
         const char *before = at ? ", " : "; staged are: ";
         if (at + strlen(before) + strlen(id) + sizeof ", ..." > size) {
@@ -322,7 +213,7 @@ static void list_staged(struct peer_models *models, char *out, size_t size)
         }
         at += (size_t)snprintf(out + at, size - at, "%s%s", before, id);
     }
-    pthread_mutex_unlock(&models->lock);
+    pthread_mutex_unlock(&models->options.live->lock);
 }
 
 /* With allow_any_path an absolute path gets a place. It is made without the lock: ".." asks the file system. */
@@ -341,7 +232,7 @@ static int enter(struct peer_models *models, const char *request, struct peer_pl
                               staged);
     }
     struct penstock_error why = { 0 };
-    struct peer_place *fresh = place_new(NULL, request, &why);
+    struct peer_place *fresh = place_new(models, NULL, request, &why);
     if (!fresh) {
         *error = why;
         return why.code;
@@ -359,7 +250,7 @@ int peer_models_get(struct peer_models *models, const char *request, struct peer
     int code = enter(models, request, &place, error);
     if (code)
         return code;
-    code = place_model(models, place, true, model, error);
+    code = place_model(place, true, model, error);
     leave(models, place);
     return code;
 }
@@ -376,7 +267,7 @@ static struct peer_place *named(struct peer_models *models, const char *name)
 static int add_place(struct peer_models *models, struct peer_place *place, struct penstock_error *error)
 {
     int code = 0;
-    pthread_mutex_lock(&models->lock);
+    pthread_mutex_lock(&models->options.live->lock);
     struct peer_place *other = place->name ? named(models, place->name) : NULL;
     const struct peer_place *first = find(models, id_of(place));
     if (other)
@@ -386,7 +277,7 @@ static int add_place(struct peer_models *models, struct peer_place *place, struc
         code = base_error_set(error, PENSTOCK_ENOMEM, "no memory");
     else
         place->users++;
-    pthread_mutex_unlock(&models->lock);
+    pthread_mutex_unlock(&models->options.live->lock);
     if (code == 0 && first)
         base_log_warning(
             "%s is the name of %s as well, which comes first: clients reach %s by its path; give it a name "
@@ -398,7 +289,7 @@ static int add_place(struct peer_models *models, struct peer_place *place, struc
 int peer_models_add(struct peer_models *models, const char *name, const char *directory, struct penstock_error *error)
 {
     struct penstock_error why = { 0 };
-    struct peer_place *place = place_new(name, directory, &why);
+    struct peer_place *place = place_new(models, name, directory, &why);
     if (!place) {
         *error = why;
         return why.code;
@@ -409,25 +300,14 @@ int peer_models_add(struct peer_models *models, const char *name, const char *di
         return code;
     }
     struct peer_model *model;
-    code = place_model(models, place, true, &model, error);
+    code = place_model(place, true, &model, error);
     if (code == 0)
-        peer_models_unref(models, model);
+        peer_served_unref(&model->served);
     leave(models, place);
     return code;
 }
 
 /* ---- what there is ---- */
-
-void peer_models_announce(struct peer_models *models)
-{
-    pthread_mutex_lock(&models->lock);
-    models->announced = true;
-    base_vec_for_each (place, &models->places) {
-        if ((*place)->current)
-            log_staged((*place)->current);
-    }
-    pthread_mutex_unlock(&models->lock);
-}
 
 static void write_model(struct json_writer *w, const char *id, const struct peer_model *model)
 {
@@ -436,7 +316,7 @@ static void write_model(struct json_writer *w, const char *id, const struct peer
     json_write_key_text(w, "id", id);
     json_write_key_u64(w, "shards", m->shards.n);
     json_write_key_u64(w, "tensors", m->tensors.n);
-    json_write_key_u64(w, "bytes", model->bytes);
+    json_write_key_u64(w, "bytes", model->served.bytes);
     json_write_key_u64(w, "files", m->files.n);
     json_write_key_text(w, "model_version", m->model_version ? m->model_version : "");
     json_write_object_end(w);
@@ -452,7 +332,7 @@ int peer_models_list(struct peer_models *models, const struct rail_devices *rail
     json_write_array(&w);
     /* Only on-demand places go, and they come after the operator's: of those none is missed. */
     for (size_t i = 0;; i++) {
-        pthread_mutex_lock(&models->lock);
+        pthread_mutex_lock(&models->options.live->lock);
         struct peer_place *place = i < models->places.n ? models->places.at[i] : NULL;
         const char *id = NULL;
         if (place) {
@@ -460,15 +340,15 @@ int peer_models_list(struct peer_models *models, const struct rail_devices *rail
             /* What a request may say (protocol 2.5), and then gets this model and no other. */
             id = find(models, id_of(place)) == place ? id_of(place) : place->directory;
         }
-        pthread_mutex_unlock(&models->lock);
+        pthread_mutex_unlock(&models->options.live->lock);
         if (!place)
             break;
         struct peer_model *model;
         struct penstock_error why;
-        int code = place_model(models, place, false, &model, &why);
+        int code = place_model(place, false, &model, &why);
         if (code == 0) {
             write_model(&w, id, model);
-            peer_models_unref(models, model);
+            peer_served_unref(&model->served);
         } else {
             base_log_debug("not listed: %s", why.message);
         }
@@ -479,33 +359,4 @@ int peer_models_list(struct peer_models *models, const struct rail_devices *rail
     rail_listing_write(&w, rails);
     json_write_object_end(&w);
     return json->failed ? base_error_set(error, PENSTOCK_ENOMEM, "no memory for the list of models") : 0;
-}
-
-struct peer_model *peer_models_next(struct peer_models *models, struct peer_model *model)
-{
-    struct peer_model *next = NULL;
-    pthread_mutex_lock(&models->lock);
-    struct base_list *node = model ? model->node.next : models->live.next;
-    if (node != &models->live) {
-        next = base_list_entry(node, struct peer_model, node);
-        next->refs++;
-    }
-    pthread_mutex_unlock(&models->lock);
-    if (model)
-        peer_models_unref(models, model);
-    return next;
-}
-
-void peer_models_watch(struct peer_models *models)
-{
-    for (struct peer_model *model = peer_models_next(models, NULL); model; model = peer_models_next(models, model)) {
-        if (atomic_load(&model->rewritten))
-            continue;
-        /* What was replaced stays with those who have it; the place finds out when somebody asks. */
-        if (model_staged_changed(&model->staged, &models->options.stage) == MODEL_REWRITTEN &&
-            !atomic_exchange(&model->rewritten, true)) {
-            base_log_warning("the files of %s were changed in place: its connections are closed", model->id);
-            models->options.rewritten(models->options.context, model);
-        }
-    }
 }

@@ -19,11 +19,13 @@ struct peer_directory {
     const char *path;
 };
 
+enum peer_tier { PEER_TIER_WEIGHTS, PEER_TIERS };
+
 /* What an operator chooses. Strings are the caller's and outlive peer_run. */
 struct peer_options {
     BASE_VEC(struct peer_directory) weights;
-    BASE_VEC(const char *) listen_weights; /* empty: PEER_LISTEN_WEIGHTS */
-    const char *congestion;                /* NULL: the system's own */
+    BASE_VEC(const char *) listen[PEER_TIERS]; /* empty: the tier's default */
+    const char *congestion;                    /* NULL: the system's own */
     size_t max_connections;
     uint64_t max_memory_bytes; /* 0: no ceiling */
     int64_t drain_ns;

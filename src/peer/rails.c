@@ -23,7 +23,7 @@ int peer_rails_open(struct peer_server *server, struct penstock_error *error)
     }
     if (code) {
         snprintf(server->no_rdma, sizeof server->no_rdma, "%s", why.message);
-        base_log_info("no RDMA, weights are served over TCP only: %s", why.message);
+        base_log_info("no RDMA, clients are served over TCP only: %s", why.message);
         return 0;
     }
     for (size_t i = 0; i < rails->n; i++) {
@@ -70,11 +70,10 @@ void peer_rails_watch(struct peer_server *server)
 static void *register_staged(void *argument)
 {
     struct peer_server *server = argument;
-    struct peer_models *models = &server->models;
-    struct peer_model *model = peer_models_next(models, NULL);
-    for (; model; model = peer_models_next(models, model))
+    struct peer_served *served = peer_live_next(&server->live, NULL);
+    for (; served; served = peer_live_next(&server->live, served))
         if (!atomic_load(&server->draining))
-            (void)!peer_registration_want(model, &server->registrar, NULL); /* which says what came of it */
+            (void)!peer_registration_want(served, &server->registrar, NULL); /* which says what came of it */
     pthread_mutex_lock(&server->lock);
     server->registered = true;
     pthread_cond_signal(&server->gone);
@@ -89,7 +88,7 @@ void peer_rails_register(struct peer_server *server)
     int failed = peer_thread_start(&server->registering, PEER_STACK_LARGE, register_staged, server);
     server->is_registering = !failed;
     if (failed)
-        base_log_warning("no thread to register models: each waits for its first RDMA client: %s",
+        base_log_warning("no thread to register what is staged: it waits for its first RDMA client: %s",
                          strerrordesc_np(failed));
 }
 

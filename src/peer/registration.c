@@ -1,21 +1,16 @@
 #include "registration.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "memory.h"
-#include "models.h"
-#include "parallel.h"
-
-#define REGISTER_THREADS 4
+#include "served.h"
 
 void peer_registration_init(struct peer_registration *r)
 {
@@ -24,19 +19,10 @@ void peer_registration_init(struct peer_registration *r)
     pthread_cond_init(&r->settled, NULL);
 }
 
-/* Regions before what they are of, and the memory last. */
+/* Regions before the memory that they cover. */
 static void undo(struct peer_registration *r)
 {
-    for (size_t d = 0; d < r->n_devices; d++) {
-        struct peer_registered *on = &r->devices[d];
-        for (size_t i = 0; on->mrs && i < r->hold.n; i++)
-            verbs_mr_free(on->mrs[i]);
-        verbs_pd_free(on->pd);
-        free(on->mrs);
-        free(on->regions);
-        *on = (struct peer_registered){ 0 };
-    }
-    r->n_devices = 0;
+    peer_regions_fini(&r->regions);
     peer_hold_fini(&r->hold);
 }
 
@@ -49,116 +35,38 @@ void peer_registration_fini(struct peer_registration *r)
 
 /* ---- what is known beforehand ---- */
 
-static int check(const struct peer_model *model, const struct rail_devices *rails, struct penstock_error *error)
+static int check(const struct peer_served *served, const struct rail_devices *rails, struct penstock_error *error)
 {
-    size_t n = model->staged.manifest.shards.n;
+    size_t n = served->n_regions;
+    const char *unit = served->ops->unit;
     if (n > PENSTOCK_LAYERS_MAX)
-        return base_error_set(error, PENSTOCK_ELIMIT, "it has %zu shards, and RDMA clients can be told of %u at most",
-                              n, PENSTOCK_LAYERS_MAX);
+        return base_error_set(error, PENSTOCK_ELIMIT, "it has %zu %ss, and RDMA clients can be told of %u at most", n,
+                              unit, PENSTOCK_LAYERS_MAX);
     for (size_t i = 0; i < rails->n; i++)
         for (size_t s = 0; s < n; s++)
-            if (model->files[s].len_bytes > rails->ports[i].mr_bytes_max)
+            if (served->files[s].len_bytes > rails->ports[i].mr_bytes_max)
                 return base_error_set(error, PENSTOCK_ELIMIT,
                                       "%s has %" PRIu64 " bytes, and %s registers %" PRIu64
-                                      " at most: cut the model into smaller shards",
-                                      model->files[s].name, model->files[s].len_bytes, rails->ports[i].device,
-                                      rails->ports[i].mr_bytes_max);
+                                      " at most: cut it into smaller %ss",
+                                      served->files[s].name, served->files[s].len_bytes, rails->ports[i].device,
+                                      rails->ports[i].mr_bytes_max, unit);
     return 0;
 }
 
 /* ---- one way of holding it ---- */
 
 struct attempt {
-    struct peer_model *model;
+    struct peer_served *served;
     const struct peer_registrar *registrar;
     struct peer_registration *r;
 };
 
-static int open_device(struct peer_registration *r, struct verbs_device *device, struct penstock_error *error)
-{
-    struct peer_registered *on = &r->devices[r->n_devices++];
-    *on = (struct peer_registered){ .device = device };
-    on->mrs = calloc(r->hold.n, sizeof *on->mrs);
-    on->regions = calloc(r->hold.n, sizeof *on->regions);
-    if (!on->mrs || !on->regions)
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for %zu memory regions", r->hold.n);
-    return verbs_pd_new(device, &on->pd, error);
-}
-
-/* Whether the kernel registers file mappings at all: by one page, before a cold file is read in for nothing. */
-static int probe(struct peer_registration *r, struct penstock_error *error)
-{
-    struct verbs_mr *mr;
-    const struct peer_held *held = &r->hold.shards[0];
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    int code =
-        verbs_mr_new(r->devices[0].pd, held->at, base_min_u64(held->len_bytes, page), VERBS_REMOTE_READ, &mr, error);
-    if (code == 0)
-        verbs_mr_free(mr);
-    return code;
-}
-
-/* A piece is one shard on one device, shard by shard: what a device refuses shows at once. */
-static int register_piece(void *context, size_t piece, struct penstock_error *error)
-{
-    struct attempt *a = context;
-    struct peer_registration *r = a->r;
-    struct peer_registered *on = &r->devices[piece % r->n_devices];
-    size_t shard = piece / r->n_devices;
-    const struct peer_held *held = &r->hold.shards[shard];
-    const struct peer_file *file = &a->model->files[shard];
-    if (r->hold.how == PEER_HOLD_MAP) /* faster than the faults of a cold file */
-        (void)posix_fadvise(file->fd, 0, (off_t)file->len_bytes, POSIX_FADV_WILLNEED);
-    int code = verbs_mr_new(on->pd, held->at, held->len_bytes, VERBS_REMOTE_READ, &on->mrs[shard], error);
-    if (code) {
-        base_error_in(error, "%s", file->name);
-        return code;
-    }
-    on->regions[shard] = (struct penstock_layer){ .base = on->mrs[shard]->base, .rkey = on->mrs[shard]->rkey };
-    return 0;
-}
-
-/* The tables by rail, of what there is by device. */
-static void lay_out(struct peer_registration *r, const struct rail_devices *rails)
-{
-    for (size_t i = 0; i < rails->n; i++)
-        for (size_t d = 0; d < r->n_devices; d++)
-            if (r->devices[d].device == rails->devices[i]) {
-                r->pds[i] = r->devices[d].pd;
-                r->tables[i] = (struct rail_table){ .regions = r->devices[d].regions, .n_regions = r->hold.n };
-            }
-}
-
-static int open_devices(struct peer_registration *r, const struct rail_devices *rails, struct penstock_error *error)
-{
-    for (size_t i = 0; i < rails->n; i++) {
-        bool known = false;
-        for (size_t d = 0; d < r->n_devices; d++)
-            known = known || r->devices[d].device == rails->devices[i];
-        int code = known ? 0 : open_device(r, rails->devices[i], error);
-        if (code)
-            return code;
-    }
-    return 0;
-}
-
 static int register_all(struct attempt *a, struct penstock_error *error)
 {
     struct peer_registration *r = a->r;
-    int code = open_devices(r, a->registrar->rails, error);
-    if (code == 0 && r->hold.how == PEER_HOLD_MAP)
-        code = probe(r, error);
-    if (code)
-        return code;
-    const struct peer_pieces pieces = {
-        .n = r->hold.n * r->n_devices, .run = register_piece, .context = a, .stop = a->registrar->stop
-    };
-    code = peer_parallel(&pieces, REGISTER_THREADS, error);
-    if (code == 0)
-        code = peer_hold_seal(&r->hold, error);
-    if (code == 0)
-        lay_out(r, a->registrar->rails);
-    return code;
+    int code = peer_regions_make(&r->regions, a->registrar->rails, r->hold.regions, r->hold.n, VERBS_REMOTE_READ,
+                                 r->hold.how == PEER_HOLD_MAP, a->registrar->stop, error);
+    return code ? code : peer_hold_seal(&r->hold, error);
 }
 
 /* *holding: it was the memory that could not be had. */
@@ -166,7 +74,7 @@ static int try(struct attempt *a, enum peer_hold_how how, bool *holding, struct 
 {
     struct peer_registration *r = a->r;
     atomic_store(&r->copied, how != PEER_HOLD_MAP);
-    int code = peer_hold_make(&r->hold, a->model, how, a->registrar->ledger, a->registrar->stop, error);
+    int code = peer_hold_make(&r->hold, a->served, how, a->registrar->ledger, a->registrar->stop, error);
     *holding = code != 0;
     if (code == 0)
         code = register_all(a, error);
@@ -191,7 +99,7 @@ static int choose(struct attempt *a, bool *holding, char reason[REASON_MAX], str
         return code;
     }
     struct penstock_error why = *error;
-    uint64_t huge = peer_memory_huge(PEER_MEMORY_HUGE_PAGES), want = peer_hold_bytes(a->model, PEER_HUGE_PAGE_BYTES);
+    uint64_t huge = peer_memory_huge(PEER_MEMORY_HUGE_PAGES), want = peer_hold_bytes(a->served, PEER_HUGE_PAGE_BYTES);
     bool enough = want <= huge;
     snprintf(reason, REASON_MAX, "%s free 2 MiB pages; the files' own pages cannot be registered: %s",
              enough ? "there are enough" : "there are not enough", why.message);
@@ -209,10 +117,10 @@ static void log_made(const struct attempt *a, const char *reason, int64_t took_n
     const struct peer_registration *r = a->r;
     uint64_t bytes = 0;
     for (size_t i = 0; i < r->hold.n; i++)
-        bytes += r->hold.shards[i].len_bytes;
-    base_log_info("%s: registered %zu shard%s, %.2f GB, on %zu device%s in %.3f s, held by %s (%s)%s", a->model->id,
-                  r->hold.n, r->hold.n == 1 ? "" : "s", (double)bytes / 1e9, r->n_devices, r->n_devices == 1 ? "" : "s",
-                  (double)took_ns / 1e9, peer_hold_name(r->hold.how), reason,
+        bytes += r->hold.regions[i].len_bytes;
+    base_log_info("%s: registered %zu %s%s, %.2f GB, on %zu device%s in %.3f s, held by %s (%s)%s", a->served->id,
+                  r->hold.n, a->served->ops->unit, r->hold.n == 1 ? "" : "s", (double)bytes / 1e9, r->regions.n_devices,
+                  r->regions.n_devices == 1 ? "" : "s", (double)took_ns / 1e9, peer_hold_name(r->hold.how), reason,
                   atomic_load(&r->hold.through_cache)
                       ? "; read in through the page cache, since this file system has no O_DIRECT"
                       : "");
@@ -225,7 +133,7 @@ static int make(struct attempt *a, bool *final, struct penstock_error *error)
     enum peer_hold_how how = a->registrar->hold;
     char reason[REASON_MAX] = "";
     bool holding = false;
-    int code = check(a->model, a->registrar->rails, error);
+    int code = check(a->served, a->registrar->rails, error);
     if (code == 0 && how == PEER_HOLD_AUTO) {
         code = choose(a, &holding, reason, error);
     } else if (code == 0) {
@@ -236,7 +144,7 @@ static int make(struct attempt *a, bool *final, struct penstock_error *error)
     if (code == 0)
         log_made(a, reason, base_now_ns() - began_ns);
     else if (code != PENSTOCK_ECANCELED)
-        peer_complain(a->registrar->complaints, "%s: served over TCP only: %s", a->model->id, error->message);
+        peer_complain(a->registrar->complaints, "%s: served over TCP only: %s", a->served->id, error->message);
     return code;
 }
 
@@ -259,11 +167,11 @@ static int enter(struct peer_registration *r, struct penstock_error *error)
     return code;
 }
 
-int peer_registration_want(struct peer_model *model, const struct peer_registrar *registrar,
+int peer_registration_want(struct peer_served *served, const struct peer_registrar *registrar,
                            struct penstock_error *error)
 {
-    struct peer_registration *r = &model->registration;
-    struct attempt attempt = { model, registrar, r };
+    struct peer_registration *r = &served->registration;
+    struct attempt attempt = { served, registrar, r };
     struct penstock_error why = { 0 };
     bool final;
     int code = enter(r, error);

@@ -13,8 +13,8 @@ static const uint8_t status_err = PENSTOCK_STATUS_ERR;
 
 static bool acceptable(const struct penstock_range_request *r, const struct peer_model *model)
 {
-    return r->file < model->n_files && r->len >= 1 && r->len <= PENSTOCK_RANGE_BYTES_MAX &&
-           base_range_inside(r->offset, r->len, model->files[r->file].len_bytes);
+    return r->file < model->served.n_files && r->len >= 1 && r->len <= PENSTOCK_RANGE_BYTES_MAX &&
+           base_range_inside(r->offset, r->len, model->served.files[r->file].len_bytes);
 }
 
 /* [u8 STATUS_OK][u32 n]{[16 bytes]}*n. The header is on this frame: it goes out before the function returns. */
@@ -22,12 +22,12 @@ static int answer_digests(struct peer_transfer *transfer, const struct peer_conn
                           const struct penstock_range_request *r, bool more, struct penstock_error *error)
 {
     uint64_t file = r->offset, first = r->len;
-    if (c->server->options->no_digests || file >= model->n_files || first >= model->digests.files[file].chunks)
+    if (c->server->options->no_digests || file >= model->served.n_files || first >= model->digests.files[file].chunks)
         return peer_transfer_bytes(transfer, &status_err, 1, error);
 
     const struct model_file_digests *digests = &model->digests.files[file];
     uint64_t known = atomic_load(&digests->known), n = known > first ? known - first : 0;
-    if (n == 0 && atomic_load(&model->files[file].no_digests))
+    if (n == 0 && atomic_load(&model->served.files[file].no_digests))
         return peer_transfer_bytes(transfer, &status_err, 1, error);
     n = base_min_u64(n, PENSTOCK_DIGESTS_MAX);
     const struct penstock_digests_head head = { .status = PENSTOCK_STATUS_OK, .n = (uint32_t)n };
@@ -70,7 +70,8 @@ static bool still_there(struct look *look, const struct peer_file *file, const s
 static int refuse_lost(struct peer_transfer *transfer, struct peer_connection *c, const struct peer_model *model,
                        const struct peer_file *file, struct penstock_error *error)
 {
-    peer_connection_complain(c, "refused a range: %s: %s was cut short while it was served", model->id, file->name);
+    peer_connection_complain(c, "refused a range: %s: %s was cut short while it was served", model->served.id,
+                             file->name);
     return peer_transfer_bytes(transfer, &status_err, 1, error);
 }
 
@@ -88,9 +89,9 @@ static int answer(struct peer_transfer *transfer, struct peer_connection *c, str
         if (r.file == PENSTOCK_FILE_DIGESTS)
             code = answer_digests(transfer, c, model, &r, more, error);
         else if (acceptable(&r, model))
-            code = still_there(&look, &model->files[r.file], &r)
-                       ? peer_transfer_range(transfer, &model->files[r.file], r.offset, r.len, more, error)
-                       : refuse_lost(transfer, c, model, &model->files[r.file], error);
+            code = still_there(&look, &model->served.files[r.file], &r)
+                       ? peer_transfer_range(transfer, &model->served.files[r.file], r.offset, r.len, more, error)
+                       : refuse_lost(transfer, c, model, &model->served.files[r.file], error);
         else
             code = peer_transfer_bytes(transfer, &status_err, 1, error);
         if (code)
@@ -106,9 +107,9 @@ static const struct peer_file *cut_short(const struct peer_model *model, const u
     for (size_t i = 0; i < n; i++) {
         struct penstock_range_request r = decode(raw, i);
         struct stat st;
-        if (acceptable(&r, model) && fstat(model->files[r.file].fd, &st) == 0 &&
-            (uint64_t)st.st_size < model->files[r.file].len_bytes)
-            return &model->files[r.file];
+        if (acceptable(&r, model) && fstat(model->served.files[r.file].fd, &st) == 0 &&
+            (uint64_t)st.st_size < model->served.files[r.file].len_bytes)
+            return &model->served.files[r.file];
     }
     return NULL;
 }
@@ -121,8 +122,9 @@ static enum peer_end broken(struct peer_connection *c, const struct peer_model *
         base_log_debug("client %s: %s", c->client, error->message);
     } else if (error->code == PENSTOCK_ECORRUPT) {
         const struct peer_file *file = cut_short(model, raw, n);
-        base_log_error("client %s: closed, it could not be given what it was promised: %s: %s%s", c->client, model->id,
-                       file ? file->name : error->message, file ? " was cut short while it was served" : "");
+        base_log_error("client %s: closed, it could not be given what it was promised: %s: %s%s", c->client,
+                       model->served.id, file ? file->name : error->message,
+                       file ? " was cut short while it was served" : "");
     } else {
         peer_connection_complain(c, "dropped: %s", error->message);
     }

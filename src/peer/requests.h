@@ -3,7 +3,6 @@
 #define PENSTOCK_PEER_REQUESTS_H
 
 #include "connection.h"
-#include "weights.h"
 
 enum peer_end peer_requests_serve(struct peer_connection *connection, struct peer_model *model);
 

@@ -15,6 +15,7 @@
 #include "notify.h"
 #include "peer.h"
 #include "rails.h"
+#include "service.h"
 #include "thread.h"
 
 #define WATCH_EVERY_NS (2 * BASE_SECOND_NS) /* protocol 2.4: at least every 5 s */
@@ -33,7 +34,8 @@ void peer_options_init(struct peer_options *options)
 void peer_options_fini(struct peer_options *options)
 {
     base_vec_free(&options->weights);
-    base_vec_free(&options->listen_weights);
+    for (size_t i = 0; i < PEER_TIERS; i++)
+        base_vec_free(&options->listen[i]);
 }
 
 /* ---- set-up ---- */
@@ -43,15 +45,15 @@ static int64_t scaled(const struct peer_options *options, int64_t seconds)
     return (int64_t)((double)(seconds * BASE_SECOND_NS) * options->deadline_scale);
 }
 
-static void on_staged(void *context, struct peer_model *model)
+static void on_staged(void *context, struct peer_served *served)
 {
     struct peer_server *server = context;
-    peer_worker_push(&server->worker, model);
+    peer_worker_push(&server->worker, served);
 }
 
-static void on_rewritten(void *context, struct peer_model *model)
+static void on_rewritten(void *context, struct peer_served *served)
 {
-    peer_connections_end_model(context, model);
+    peer_connections_end_served(context, served);
 }
 
 static void on_warning(void *context, const char *words)
@@ -85,21 +87,21 @@ static void server_init(struct peer_server *server, const struct peer_options *o
                                                  .ledger = &server->ledger,
                                                  .complaints = &server->complaints,
                                                  .stop = &server->draining };
+    peer_live_init(&server->live, on_staged, on_rewritten, server);
     peer_models_init(
         &server->models,
         &(struct peer_models_options){
             .allow_any_path = options->allow_any_path,
             .stage = { .follow_all_links = options->follow_links, .warn = on_warning, .warn_context = server },
             .ledger = &server->ledger,
-            .staged = on_staged,
-            .rewritten = on_rewritten,
-            .context = server,
+            .live = &server->live,
         });
 }
 
 static void server_fini(struct peer_server *server)
 {
     peer_models_fini(&server->models);
+    peer_live_fini(&server->live);
     peer_rails_close(server); /* once nothing is registered any more */
     residency_ledger_fini(&server->ledger);
     peer_complaints_fini(&server->complaints);
@@ -131,11 +133,10 @@ static void prepare_process(sigset_t *stop)
     raise_limit(RLIMIT_MEMLOCK); /* what is registered is locked */
 }
 
-static int stage_all(struct peer_server *server, struct penstock_error *error)
+static int open_services(struct peer_server *server, struct penstock_error *error)
 {
-    for (size_t i = 0; i < server->options->weights.n; i++) {
-        const struct peer_directory *d = &server->options->weights.at[i];
-        int code = peer_models_add(&server->models, d->name, d->path, error);
+    for (size_t i = 0; i < PEER_TIERS; i++) {
+        int code = peer_services[i]->wanted(server->options) ? peer_services[i]->open(server, error) : 0;
         if (code)
             return code;
     }
@@ -177,7 +178,7 @@ static void *watch(void *argument)
         pthread_mutex_unlock(&w->lock);
         peer_rails_watch(w->server);
         if (anyone_there(w->server))
-            peer_models_watch(&w->server->models);
+            peer_live_watch(&w->server->live);
         pthread_mutex_lock(&w->lock);
     }
     pthread_mutex_unlock(&w->lock);
@@ -269,7 +270,7 @@ int peer_run(const struct peer_options *options, struct penstock_error *error)
 
     prepare_process(&stop);
     server_init(&server, options);
-    int code = peer_worker_init(&server.worker, &server.models, !options->no_warm, !options->no_digests, error);
+    int code = peer_worker_init(&server.worker, &server.live, !options->no_warm, !options->no_digests, error);
     if (code)
         goto no_worker;
     code = peer_rails_open(&server, error);
@@ -278,20 +279,20 @@ int peer_run(const struct peer_options *options, struct penstock_error *error)
     code = peer_listeners_open(&listeners, &server, error);
     if (code)
         goto no_listeners;
-    code = stage_all(&server, error);
+    code = open_services(&server, error);
     if (code)
-        goto no_models;
+        goto not_opened;
     code = watch_start(&watcher, &server, error);
     if (code)
-        goto no_models;
+        goto not_opened;
     code = peer_listeners_start(&listeners, error);
     if (code == 0) {
-        peer_models_announce(&server.models);
+        peer_live_announce(&server.live);
         peer_rails_register(&server);
         serve_until_signal(&server, &listeners, &stop);
     }
     watch_stop(&watcher);
-no_models:
+not_opened:
     peer_listeners_close(&listeners);
 no_listeners:
     peer_worker_fini(&server.worker);

@@ -34,6 +34,7 @@ struct peer_server {
     struct peer_registrar registrar;
     pthread_t registering; /* what is staged at start */
     bool is_registering;   /* the main thread's: it has not been joined */
+    struct peer_live live;
     struct peer_models models;
     struct peer_worker worker;
     struct peer_complaints complaints;

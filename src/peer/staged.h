@@ -5,10 +5,9 @@
 #include "models.h"
 
 /* Blocks for as long as staging takes. The model has one reference. name NULL: the directory's own. The bytes of its
- * files are taken from ledger before they are mapped, and given back when it is freed; ELIMIT: they do not fit. */
-PENSTOCK_CHECKED int peer_staged_new(const char *directory, const char *name, const struct model_stage_options *options,
-                                     struct residency_ledger *ledger, struct peer_model **out,
-                                     struct penstock_error *error);
-void peer_staged_free(struct peer_model *model);
+ * files are taken from the ledger before they are mapped, and given back when it is freed; ELIMIT: they do not fit.
+ * options outlive the model. */
+PENSTOCK_CHECKED int peer_staged_new(const char *directory, const char *name, const struct peer_models_options *options,
+                                     struct peer_model **out, struct penstock_error *error);
 
 #endif

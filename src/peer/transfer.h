@@ -8,16 +8,18 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "model/stage.h"
 #include "net/stream.h"
 
-/* An open file of a model. The mapping is for writev alone: our own loads would die of a file cut short, where the
- * kernel's fail. */
+/* An open file of a model or a store. The mapping is for writev alone: our own loads would die of a file cut short,
+ * where the kernel's fail. */
 struct peer_file {
     int fd;                 /* the model's */
     const uint8_t *mapping; /* MAP_SHARED, PROT_READ, the whole file; NULL for an empty one */
     uint64_t len_bytes;
-    const char *name;        /* the model's: for the log */
-    _Atomic bool no_digests; /* the worker could not hash it */
+    struct model_identity identity; /* which state of it was promised */
+    const char *name;               /* the model's: for the log */
+    _Atomic bool no_digests;        /* the worker could not hash it */
 };
 
 /* Which way is fastest (bench/README.md has the figures of bench/crossover). Ranges of an average length from

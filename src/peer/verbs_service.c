@@ -13,7 +13,7 @@
 
 struct service {
     struct peer_connection *connection;
-    struct peer_model *model;
+    struct peer_served *served;
     struct rail_set set;
     size_t n_rails;
     int code;
@@ -27,12 +27,12 @@ static void open_set(struct service *s)
 {
     rail_set_init(&s->set, &(struct rail_set_config){
                                .devices = &s->connection->server->rails,
-                               .pds = s->model->registration.pds,
+                               .pds = s->served->registration.regions.pds,
                                .at_peer = true,
                                .access = VERBS_REMOTE_READ,
                                .depth = 1,
                                .sges_max = 1,
-                               .tables = s->model->registration.tables,
+                               .tables = s->served->registration.regions.tables,
                            });
 }
 
@@ -40,9 +40,9 @@ static void *shake_hands(void *argument)
 {
     struct service *s = argument;
     struct peer_server *server = s->connection->server;
-    s->code = peer_registration_want(s->model, &server->registrar, &s->error);
+    s->code = peer_registration_want(s->served, &server->registrar, &s->error);
     if (s->code) {
-        base_error_in(&s->error, "%s is served over TCP only", s->model->id);
+        base_error_in(&s->error, "%s is served over TCP only", s->served->id);
         return NULL;
     }
     open_set(s);
@@ -52,7 +52,7 @@ static void *shake_hands(void *argument)
         .ops = &rail_set_ops,
         .rails = &s->set,
         .n_rails = server->rails.n,
-        .n_regions = s->model->registration.hold.n,
+        .n_regions = s->served->registration.regions.n,
     };
     const struct net_handshake_deadlines deadlines = { .patient_ns = server->deadlines.mode_ns,
                                                        .message_ns = server->deadlines.message_ns };
@@ -90,12 +90,12 @@ static void log_rails(const struct service *s)
         at += n > 0 ? (size_t)n : 0;
         base_log_debug("client %s: rail %u: QP 0x%x, PSN 0x%x", c->client, rail->own, rail->qp->qpn, rail->psn);
     }
-    base_log_info("client %s: reads %s by RDMA over %zu rail%s: %s", c->client, s->model->id, s->n_rails,
+    base_log_info("client %s: reads %s by RDMA over %zu rail%s: %s", c->client, s->served->id, s->n_rails,
                   s->n_rails == 1 ? "" : "s", words);
 }
 
 /* Nothing may be asked here: what comes is discarded (protocol 1.3). Ends with the client, with a drain that is over,
- * or with the model: whoever ends it shuts the stream down. */
+ * or with what it reads: whoever ends it shuts the stream down. */
 static void idle(struct peer_connection *c)
 {
     uint8_t nothing[512];
@@ -117,12 +117,12 @@ static enum peer_end serve(struct service *s)
     /* A client whose rails die must know by then that it is the peer that has gone. */
     c->stream.ops->shutdown(&c->stream, SHUT_RDWR);
     rail_set_fini(&s->set);
-    base_log_debug("client %s: done with %s after %.3f s", c->client, s->model->id,
+    base_log_debug("client %s: done with %s after %.3f s", c->client, s->served->id,
                    (double)(base_now_ns() - began_ns) / 1e9);
     return PEER_END_CLOSE;
 }
 
-enum peer_end peer_verbs_serve(struct peer_connection *c, struct peer_model *model)
+enum peer_end peer_verbs_serve(struct peer_connection *c, struct peer_served *served)
 {
     if (c->server->rails.n == 0) {
         peer_connection_complain(c, "closed: it asked for RDMA, which is not here: %s", c->server->no_rdma);
@@ -134,7 +134,7 @@ enum peer_end peer_verbs_serve(struct peer_connection *c, struct peer_model *mod
         return PEER_END_LINGER;
     }
     s->connection = c;
-    s->model = model;
+    s->served = served;
     peer_connection_set_rails(c, true);
     enum peer_end end = serve(s);
     peer_connection_set_rails(c, false);

@@ -1,12 +1,11 @@
-/* The weight tier over RDMA (protocol 1.3 read-only, 1.5, 2.7), the peer's side. */
+/* The tiers that are read over RDMA (protocol 1.3 read-only, 2.7), the peer's side. */
 #ifndef PENSTOCK_PEER_VERBS_SERVICE_H
 #define PENSTOCK_PEER_VERBS_SERVICE_H
 
 #include "connection.h"
-#include "weights.h"
 
 /* From the rail handshake to the end. Once rails are up the client reads by itself: the connection only stands for it,
  * and counts as busy. Its QPs are destroyed when this returns. */
-enum peer_end peer_verbs_serve(struct peer_connection *connection, struct peer_model *model);
+enum peer_end peer_verbs_serve(struct peer_connection *connection, struct peer_served *served);
 
 #endif

@@ -1,4 +1,3 @@
-#include "weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,30 +9,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "requests.h"
+#include "service.h"
 #include "thread.h"
 #include "verbs_service.h"
 #include "json/write.h"
-
-/* The whole of len bytes, the first of which may take first_ns. *got 0: the client had closed before it. */
-static int read_message(struct peer_connection *c, void *to, size_t len, int64_t first_ns, size_t *got,
-                        struct penstock_error *error)
-{
-    *got = 0;
-    int code = peer_connection_wait(c, first_ns, error);
-    return code ? code : net_stream_read_all(&c->stream, to, len, c->server->deadlines.message_ns, got, error);
-}
-
-/* What a client that ends between two messages does is no news; inside one it is. */
-static enum peer_end ended(struct peer_connection *c, const char *where, bool inside,
-                           const struct penstock_error *error)
-{
-    bool draining = atomic_load(&c->server->draining);
-    if (error->code == PENSTOCK_ETIMEOUT || (inside && !draining))
-        peer_connection_complain(c, "closed, %s: %s", where, error->message);
-    else
-        base_log_debug("client %s: %s: %s", c->client, where, error->message);
-    return error->code == PENSTOCK_ECLOSED && !draining ? PEER_END_CLOSE : PEER_END_LINGER;
-}
 
 static int from_wire(const struct penstock_wire_fault *fault, struct penstock_error *error)
 {
@@ -82,7 +61,7 @@ static int read_request(struct peer_connection *c, struct request *out, size_t *
     uint8_t prefix[4];
     size_t consumed;
     struct penstock_wire_fault fault;
-    int code = read_message(c, prefix, sizeof prefix, c->server->deadlines.first_byte_ns, got, error);
+    int code = peer_connection_read_message(c, prefix, sizeof prefix, c->server->deadlines.first_byte_ns, got, error);
     if (code)
         return code;
     /* The length is judged before anything is allocated; what is missing is the text. */
@@ -116,18 +95,13 @@ static int get_model(struct peer_connection *c, const struct penstock_model_ask 
     free(name);
     if (code)
         return code;
-    pthread_mutex_lock(&c->server->lock);
-    c->model = *model;
-    pthread_mutex_unlock(&c->server->lock);
-    /* The watch marks a model first and then looks for its connections. */
-    if (atomic_load(&(*model)->rewritten))
-        return base_error_set(error, PENSTOCK_ESTALE, "the model's files have just changed");
-    return 0;
+    return peer_connection_use(c, &(*model)->served, error);
 }
 
 static int send_manifest(struct peer_connection *c, const struct peer_model *model, struct penstock_error *error)
 {
-    return net_stream_write_all(&c->stream, model->reply.at, model->reply.n, c->server->deadlines.message_ns, error);
+    return net_stream_write_all(&c->stream, model->served.reply.at, model->served.reply.n,
+                                c->server->deadlines.message_ns, error);
 }
 
 static int refuse(struct peer_connection *c, const char *words)
@@ -155,7 +129,7 @@ static int join(struct peer_connection *c, const struct penstock_model_ask *ask,
     int code = send_json(c, &json, &error);
     base_buf_fini(&json);
     if (code)
-        (void)ended(c, "while it joins a model", false, &error);
+        (void)peer_connection_ended(c, "while it joins a model", false, &error);
     return code;
 }
 
@@ -167,7 +141,7 @@ static void list_models(struct peer_connection *c)
     if (code)
         send_refusal(c, error.message);
     else if (send_json(c, &json, &error))
-        (void)ended(c, "while models are listed", false, &error);
+        (void)peer_connection_ended(c, "while models are listed", false, &error);
     base_buf_fini(&json);
 }
 
@@ -192,7 +166,7 @@ static bool answer_request(struct peer_connection *c, const struct penstock_mode
         }
         if (send_manifest(c, *model, &error) == 0)
             return true;
-        (void)ended(c, "while the manifest is sent", false, &error);
+        (void)peer_connection_ended(c, "while the manifest is sent", false, &error);
         return false;
     case PENSTOCK_ASK_UNKNOWN:
     default:
@@ -233,33 +207,35 @@ static enum peer_end take_mode(struct peer_connection *c, struct peer_model *mod
     uint8_t mode;
     size_t got;
     struct penstock_error error;
-    if (read_message(c, &mode, 1, c->server->deadlines.mode_ns, &got, &error))
-        return ended(c, "before the transport byte", false, &error); /* a client that wanted the manifest alone */
+    if (peer_connection_read_message(c, &mode, 1, c->server->deadlines.mode_ns, &got, &error))
+        return peer_connection_ended(c, "before the transport byte", false,
+                                     &error); /* a client that wanted the manifest alone */
     if (mode == PENSTOCK_MODE_TCP) {
         /* Waited for here, above the batch's arrays: a connection that only ever idles touches less of its stack. */
         if (peer_connection_wait(c, BASE_NEVER, &error))
-            return ended(c, "before its first request", false, &error);
+            return peer_connection_ended(c, "before its first request", false, &error);
         return peer_requests_serve(c, model);
     }
     if (mode == PENSTOCK_MODE_VERBS)
-        return peer_verbs_serve(c, model);
+        return peer_verbs_serve(c, &model->served);
     peer_connection_complain(c, "closed: unknown transport byte %u", mode);
     return PEER_END_LINGER;
 }
 
-enum peer_end peer_weights_serve(struct peer_connection *c, struct peer_model **model)
+static enum peer_end serve(struct peer_connection *c)
 {
     struct request request;
+    struct peer_model *model = NULL;
     size_t got;
     struct penstock_error error;
     if (read_request(c, &request, &got, &error))
-        return ended(c, "while it sends a model request", got > 0, &error);
-    bool go_on = answer_aside(c, &request.decoded, model);
+        return peer_connection_ended(c, "while it sends a model request", got > 0, &error);
+    bool go_on = answer_aside(c, &request.decoded, &model);
     free(request.bytes);
-    return go_on ? take_mode(c, *model) : PEER_END_LINGER;
+    return go_on ? take_mode(c, model) : PEER_END_LINGER;
 }
 
-enum peer_end peer_weights_refuse(struct peer_connection *c)
+static enum peer_end refuse_connection(struct peer_connection *c)
 {
     struct request request;
     size_t got;
@@ -269,7 +245,7 @@ enum peer_end peer_weights_refuse(struct peer_connection *c)
              c->server->options->max_connections);
     peer_connection_complain(c, "refused: %s (--max-connections)", words);
     if (read_request(c, &request, &got, &error))
-        return ended(c, "while it sends a model request", false, &error);
+        return peer_connection_ended(c, "while it sends a model request", false, &error);
     struct penstock_model_ask ask;
     struct penstock_wire_fault fault;
     if (penstock_model_ask_parse(&request.decoded, &ask, &fault) != PENSTOCK_ASK_MODEL)
@@ -277,3 +253,29 @@ enum peer_end peer_weights_refuse(struct peer_connection *c)
     free(request.bytes);
     return PEER_END_LINGER;
 }
+
+static bool wanted(const struct peer_options *options)
+{
+    return options->weights.n > 0 || options->allow_any_path;
+}
+
+static int open_models(struct peer_server *server, struct penstock_error *error)
+{
+    for (size_t i = 0; i < server->options->weights.n; i++) {
+        const struct peer_directory *d = &server->options->weights.at[i];
+        int code = peer_models_add(&server->models, d->name, d->path, error);
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
+const struct peer_service peer_weights_service = {
+    .name = "weights",
+    .default_address = PEER_LISTEN_WEIGHTS,
+    .default_port = PENSTOCK_PORT_WEIGHTS,
+    .wanted = wanted,
+    .open = open_models,
+    .serve = serve,
+    .refuse = refuse_connection,
+};

@@ -64,7 +64,7 @@ class Rails(harness.PeerTest):
     @unittest.skipUnless(NO_RDMA_HERE, "this machine has RDMA devices")
     def test_without_rdma_one_line_says_why_and_tcp_is_served(self):
         peer = self.serve(self.path("m"))
-        peer.wait_for_log(r"info: no RDMA, weights are served over TCP only: \S+")
+        peer.wait_for_log(r"info: no RDMA, clients are served over TCP only: \S+")
         self.assert_serves(peer)
         client = self.connect(peer)
         client.manifest("m")

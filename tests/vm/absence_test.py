@@ -29,7 +29,7 @@ class Absence(OneHost):
     def assert_said_by_both(self, words):
         """By a peer that serves nevertheless, and a client that pulls nevertheless, but not with --transport rdma."""
         peer = self.serve(self.model)
-        said = peer.wait_for_log("no RDMA, weights are served over TCP only: (.*)").group(1)
+        said = peer.wait_for_log("no RDMA, clients are served over TCP only: (.*)").group(1)
         note(said)
         self.assertIn(words, said)
         pulled = self.pull(peer, "two-shards", "-v")
@@ -63,7 +63,7 @@ class Absence(OneHost):
             self.addCleanup(os.chmod, node, os.stat(node).st_mode)
             os.chmod(node, 0o600)
         peer = self.serve(self.model, before=AS_NOBODY)
-        said = peer.wait_for_log("no RDMA, weights are served over TCP only: (.*)").group(1)
+        said = peer.wait_for_log("no RDMA, clients are served over TCP only: (.*)").group(1)
         note(said)
         self.assertIn("which this user must be able to read and write", said)
         self.assert_serves(peer, "two-shards")

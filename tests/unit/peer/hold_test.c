@@ -15,16 +15,12 @@
 struct fixture {
     char base[64], dir[256];
     struct residency_ledger ledger;
+    struct peer_live live;
     struct peer_models models;
     struct peer_model *model;
     struct peer_hold hold;
     _Atomic bool stop;
 };
-
-static void ignore(void *context, struct peer_model *model)
-{
-    (void)context, (void)model;
-}
 
 static const char *shard_name(size_t i)
 {
@@ -47,11 +43,11 @@ static int set_up(void **state)
     for (size_t i = 0; i < SHARDS; i++)
         model_dir_write_tensor(f->dir, shard_name(i), shard_name(i), lens[i], 'a' + (int)i);
     residency_ledger_init(&f->ledger, 0);
-    peer_models_init(&f->models,
-                     &(struct peer_models_options){ .ledger = &f->ledger, .staged = ignore, .rewritten = ignore });
+    peer_live_init(&f->live, NULL, NULL, NULL);
+    peer_models_init(&f->models, &(struct peer_models_options){ .ledger = &f->ledger, .live = &f->live });
     assert_int_equal(peer_models_add(&f->models, NULL, f->dir, &error), 0);
     assert_int_equal(peer_models_get(&f->models, "m", &f->model, &error), 0);
-    assert_int_equal(f->model->n_files, SHARDS);
+    assert_int_equal(f->model->served.n_files, SHARDS);
     *state = f;
     return 0;
 }
@@ -60,8 +56,9 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     peer_hold_fini(&f->hold);
-    peer_models_unref(&f->models, f->model);
+    peer_served_unref(&f->model->served);
     peer_models_fini(&f->models);
+    peer_live_fini(&f->live);
     assert_int_equal(residency_used(&f->ledger), 0);
     residency_ledger_fini(&f->ledger);
     model_dir_remove(f->base);
@@ -71,16 +68,16 @@ static int tear_down(void **state)
 
 static int make(struct fixture *f, enum peer_hold_how how, struct penstock_error *error)
 {
-    return peer_hold_make(&f->hold, f->model, how, &f->ledger, &f->stop, error);
+    return peer_hold_make(&f->hold, &f->model->served, how, &f->ledger, &f->stop, error);
 }
 
 static void assert_same_bytes(struct fixture *f)
 {
     assert_int_equal(f->hold.n, SHARDS);
     for (size_t i = 0; i < SHARDS; i++) {
-        const struct peer_file *file = &f->model->files[i];
-        assert_int_equal(f->hold.shards[i].len_bytes, file->len_bytes);
-        assert_memory_equal(f->hold.shards[i].at, file->mapping, file->len_bytes);
+        const struct peer_file *file = &f->model->served.files[i];
+        assert_int_equal(f->hold.regions[i].len_bytes, file->len_bytes);
+        assert_memory_equal(f->hold.regions[i].at, file->mapping, file->len_bytes);
     }
 }
 
@@ -91,13 +88,13 @@ static void a_map_is_the_files_own_pages_and_costs_nothing(void **state)
     uint64_t before = residency_used(&f->ledger);
     assert_int_equal(make(f, PEER_HOLD_MAP, &error), 0);
     for (size_t i = 0; i < SHARDS; i++)
-        assert_ptr_equal(f->hold.shards[i].at, f->model->files[i].mapping);
+        assert_ptr_equal(f->hold.regions[i].at, f->model->served.files[i].mapping);
     assert_int_equal(residency_used(&f->ledger), before);
     assert_int_equal(peer_hold_seal(&f->hold, &error), 0);
     peer_hold_fini(&f->hold);
     uint8_t first[8];
-    assert_int_equal(pread(f->model->files[0].fd, first, sizeof first, 0), sizeof first);
-    assert_memory_equal(f->model->files[0].mapping, first, sizeof first); /* it is still mapped */
+    assert_int_equal(pread(f->model->served.files[0].fd, first, sizeof first, 0), sizeof first);
+    assert_memory_equal(f->model->served.files[0].mapping, first, sizeof first); /* it is still mapped */
 }
 
 static void a_copy_has_the_bytes_and_is_charged(void **state)
@@ -108,9 +105,9 @@ static void a_copy_has_the_bytes_and_is_charged(void **state)
     assert_int_equal(make(f, PEER_HOLD_COPY, &error), 0);
     assert_same_bytes(f);
     for (size_t i = 0; i < SHARDS; i++)
-        assert_ptr_not_equal(f->hold.shards[i].at, f->model->files[i].mapping);
+        assert_ptr_not_equal(f->hold.regions[i].at, f->model->served.files[i].mapping);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    assert_int_equal(residency_used(&f->ledger), before + peer_hold_bytes(f->model, page));
+    assert_int_equal(residency_used(&f->ledger), before + peer_hold_bytes(&f->model->served, page));
     peer_hold_fini(&f->hold);
     assert_int_equal(residency_used(&f->ledger), before);
 }
@@ -120,7 +117,7 @@ static bool can_be_written(const struct fixture *f, size_t shard)
 {
     int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
     assert_true(zeros >= 0);
-    ssize_t n = read(zeros, f->hold.shards[shard].at, 1);
+    ssize_t n = read(zeros, f->hold.regions[shard].at, 1);
     assert_true(n == 1 || errno == EFAULT);
     close(zeros);
     return n == 1;
@@ -141,7 +138,7 @@ static void huge_pages_hold_the_bytes_or_the_error_says_how_to_get_some(void **s
 {
     struct fixture *f = *state;
     struct penstock_error error;
-    uint64_t before = residency_used(&f->ledger), want = peer_hold_bytes(f->model, PEER_HUGE_PAGE_BYTES);
+    uint64_t before = residency_used(&f->ledger), want = peer_hold_bytes(&f->model->served, PEER_HUGE_PAGE_BYTES);
     assert_int_equal(want, (5 + 1 + 1) * PEER_HUGE_PAGE_BYTES);
     bool enough = peer_memory_huge(PEER_MEMORY_HUGE_PAGES) >= want;
     int code = make(f, PEER_HOLD_HUGE, &error);

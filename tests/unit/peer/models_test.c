@@ -12,29 +12,28 @@ struct fixture {
     char base[64], a[256], b[256];
     struct told told;
     struct residency_ledger ledger;
+    struct peer_live live;
     struct peer_models models;
 };
 
-static void on_staged(void *context, struct peer_model *model)
+static void on_staged(void *context, struct peer_served *served)
 {
-    (void)model;
+    (void)served;
     ((struct told *)context)->staged++;
 }
 
-static void on_rewritten(void *context, struct peer_model *model)
+static void on_rewritten(void *context, struct peer_served *served)
 {
-    (void)model;
+    (void)served;
     ((struct told *)context)->rewritten++;
 }
 
 static void start_below(struct fixture *f, bool allow_any_path, uint64_t ceiling)
 {
     residency_ledger_init(&f->ledger, ceiling);
-    peer_models_init(&f->models, &(struct peer_models_options){ .allow_any_path = allow_any_path,
-                                                                .ledger = &f->ledger,
-                                                                .staged = on_staged,
-                                                                .rewritten = on_rewritten,
-                                                                .context = &f->told });
+    peer_live_init(&f->live, on_staged, on_rewritten, &f->told);
+    peer_models_init(&f->models, &(struct peer_models_options){
+                                     .allow_any_path = allow_any_path, .ledger = &f->ledger, .live = &f->live });
 }
 
 static void start(struct fixture *f, bool allow_any_path)
@@ -59,6 +58,7 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     peer_models_fini(&f->models);
+    peer_live_fini(&f->live);
     assert_int_equal(residency_used(&f->ledger), 0);
     residency_ledger_fini(&f->ledger);
     model_dir_remove(f->base);
@@ -83,7 +83,7 @@ static void add(struct fixture *f, const char *name, const char *directory)
 static int last_byte(const struct peer_model *model)
 {
     uint8_t byte;
-    assert_int_equal(pread(model->files[0].fd, &byte, 1, (off_t)model->files[0].len_bytes - 1), 1);
+    assert_int_equal(pread(model->served.files[0].fd, &byte, 1, (off_t)model->served.files[0].len_bytes - 1), 1);
     return byte;
 }
 
@@ -99,14 +99,14 @@ static void a_model_is_found_by_path_by_final_component_and_by_name(void **state
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
         struct peer_model *model = get(f, requests[i]);
         assert_non_null(model);
-        assert_string_equal(model->id, "org/one");
+        assert_string_equal(model->served.id, "org/one");
         assert_int_equal(last_byte(model), 'a');
-        peer_models_unref(&f->models, model);
+        peer_served_unref(&model->served);
     }
     struct peer_model *model = get(f, "b");
     assert_non_null(model);
-    assert_string_equal(model->id, "b");
-    peer_models_unref(&f->models, model);
+    assert_string_equal(model->served.id, "b");
+    peer_served_unref(&model->served);
     assert_int_equal(f->told.staged, 2);
 }
 
@@ -119,7 +119,7 @@ static void the_first_that_matches_is_taken(void **state)
     struct peer_model *model = get(f, "b");
     assert_non_null(model);
     assert_int_equal(last_byte(model), 'b');
-    peer_models_unref(&f->models, model);
+    peer_served_unref(&model->served);
 }
 
 static void a_relative_directory_is_found_by_its_whole_path(void **state)
@@ -137,7 +137,7 @@ static void a_relative_directory_is_found_by_its_whole_path(void **state)
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
         struct peer_model *model = get(f, requests[i]);
         assert_non_null(model);
-        peer_models_unref(&f->models, model);
+        peer_served_unref(&model->served);
     }
 }
 
@@ -166,7 +166,7 @@ static void a_cache_directory_keeps_its_name_while_it_has_no_model(void **state)
     model_dir_write(dir, "model.safetensors", 100, 's');
     model = get(f, "org/m");
     assert_non_null(model);
-    peer_models_unref(&f->models, model);
+    peer_served_unref(&model->served);
 }
 
 static void a_model_whose_name_is_taken_is_listed_by_its_path(void **state)
@@ -225,7 +225,7 @@ static void any_path_is_staged_where_that_is_allowed(void **state)
     struct peer_model *model = get(f, f->b);
     assert_non_null(model);
     assert_int_equal(last_byte(model), 'b');
-    peer_models_unref(&f->models, model);
+    peer_served_unref(&model->served);
     assert_null(get(f, f->base));
     assert_int_equal(f->models.places.n, 1); /* what could not be staged leaves nothing behind */
 }
@@ -241,13 +241,13 @@ static void models_on_demand_are_let_go_when_there_are_many(void **state)
         model_dir_make(f->base, name, 100, i, dir);
         struct peer_model *model = get(f, dir);
         assert_non_null(model);
-        peer_models_unref(&f->models, model);
+        peer_served_unref(&model->served);
     }
     assert_true(f->models.places.n < 20);
     struct peer_model *again = get(f, f->a);
     assert_ptr_equal(again, used);
-    peer_models_unref(&f->models, again);
-    peer_models_unref(&f->models, used);
+    peer_served_unref(&again->served);
+    peer_served_unref(&used->served);
 }
 
 static void replaced_files_are_staged_anew_and_the_old_ones_stay_readable(void **state)
@@ -257,7 +257,7 @@ static void replaced_files_are_staged_anew_and_the_old_ones_stay_readable(void *
     add(f, NULL, f->a);
     struct peer_model *old = get(f, "a");
     model_dir_replace(f->a, 5000, 'z');
-    peer_models_watch(&f->models);
+    peer_live_watch(&f->live);
     struct peer_model *new = get(f, "a");
     assert_non_null(new);
     assert_ptr_not_equal(new, old);
@@ -266,12 +266,12 @@ static void replaced_files_are_staged_anew_and_the_old_ones_stay_readable(void *
     assert_int_equal(last_byte(new), 'z');
     assert_int_equal(f->told.rewritten, 0);
     /* The old one is still looked at. */
-    peer_models_watch(&f->models);
+    peer_live_watch(&f->live);
     assert_int_equal(f->told.rewritten, 0);
-    assert_false(peer_models_unwanted(&f->models, new));
-    assert_true(peer_models_unwanted(&f->models, old));
-    peer_models_unref(&f->models, old);
-    peer_models_unref(&f->models, new);
+    assert_false(peer_served_unwanted(&new->served));
+    assert_true(peer_served_unwanted(&old->served));
+    peer_served_unref(&old->served);
+    peer_served_unref(&new->served);
 }
 
 static void files_written_in_place_end_their_connections_once(void **state)
@@ -281,16 +281,16 @@ static void files_written_in_place_end_their_connections_once(void **state)
     add(f, NULL, f->a);
     struct peer_model *old = get(f, "a");
     model_dir_write(f->a, "model.safetensors", 6000, 'y');
-    peer_models_watch(&f->models);
-    peer_models_watch(&f->models);
+    peer_live_watch(&f->live);
+    peer_live_watch(&f->live);
     assert_int_equal(f->told.rewritten, 1);
     struct peer_model *new = get(f, "a");
     assert_non_null(new);
     assert_int_equal(f->told.rewritten, 1);
     assert_int_equal(last_byte(new), 'y');
-    assert_true(peer_models_unwanted(&f->models, old));
-    peer_models_unref(&f->models, old);
-    peer_models_unref(&f->models, new);
+    assert_true(peer_served_unwanted(&old->served));
+    peer_served_unref(&old->served);
+    peer_served_unref(&new->served);
 }
 
 static void a_change_is_seen_by_whoever_asks_without_a_watch(void **state)
@@ -303,8 +303,8 @@ static void a_change_is_seen_by_whoever_asks_without_a_watch(void **state)
     struct peer_model *new = get(f, "a");
     assert_ptr_not_equal(new, old);
     assert_int_equal(f->told.rewritten, 1);
-    peer_models_unref(&f->models, old);
-    peer_models_unref(&f->models, new);
+    peer_served_unref(&old->served);
+    peer_served_unref(&new->served);
 }
 
 static void the_list_says_what_there_is(void **state)
@@ -330,8 +330,8 @@ static uint64_t bytes_of(struct fixture *f, const char *request)
 {
     struct peer_model *model = get(f, request);
     assert_non_null(model);
-    uint64_t bytes = model->bytes;
-    peer_models_unref(&f->models, model);
+    uint64_t bytes = model->served.bytes;
+    peer_served_unref(&model->served);
     return bytes;
 }
 
@@ -347,7 +347,7 @@ static void a_model_is_charged_from_staging_until_it_is_freed(void **state)
     uint64_t new_bytes = bytes_of(f, "a");
     /* The retired one still has a user. */
     assert_int_equal(residency_used(&f->ledger), old_bytes + new_bytes);
-    peer_models_unref(&f->models, old);
+    peer_served_unref(&old->served);
     assert_int_equal(residency_used(&f->ledger), new_bytes);
 }
 
@@ -385,11 +385,11 @@ static void an_idle_model_on_demand_gives_way_to_another_and_a_used_one_does_not
     struct peer_model *a = get(f, f->a);
     assert_non_null(a);
     assert_null(get(f, f->b));
-    peer_models_unref(&f->models, a);
+    peer_served_unref(&a->served);
     struct peer_model *b = get(f, f->b);
     assert_non_null(b);
-    assert_int_equal(residency_used(&f->ledger), b->bytes);
-    peer_models_unref(&f->models, b);
+    assert_int_equal(residency_used(&f->ledger), b->served.bytes);
+    peer_served_unref(&b->served);
 }
 
 /* ---- from several threads ---- */
@@ -401,7 +401,7 @@ static void *ask_often(void *argument)
         struct peer_model *model = get(f, i % 2 ? "a" : "b");
         if (!model)
             return f;
-        peer_models_unref(&f->models, model);
+        peer_served_unref(&model->served);
     }
     return NULL;
 }
@@ -416,7 +416,7 @@ static void threads_that_ask_at_once_stage_once(void **state)
     model_dir_replace(f->a, 300, 'q');
     for (size_t i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, ask_often, f), 0);
-    peer_models_watch(&f->models);
+    peer_live_watch(&f->live);
     for (size_t i = 0; i < 4; i++) {
         void *failed;
         assert_int_equal(pthread_join(threads[i], &failed), 0);

@@ -25,16 +25,12 @@ struct fixture {
     struct rail_devices rails;
     struct residency_ledger ledger;
     struct peer_complaints complaints;
+    struct peer_live live;
     struct peer_models models;
     struct peer_model *model;
     struct peer_registrar registrar;
     _Atomic bool stop;
 };
-
-static void ignore(void *context, struct peer_model *model)
-{
-    (void)context, (void)model;
-}
 
 static void open_rails(struct fixture *f, uint64_t mr_bytes_max)
 {
@@ -58,8 +54,8 @@ static void stage(struct fixture *f)
     model_dir_write_tensor(f->dir, "model.safetensors-1.safetensors", "one", 5000, 'a');
     model_dir_write_tensor(f->dir, "model.safetensors-2.safetensors", "two", 7000, 'b');
     residency_ledger_init(&f->ledger, 0);
-    peer_models_init(&f->models,
-                     &(struct peer_models_options){ .ledger = &f->ledger, .staged = ignore, .rewritten = ignore });
+    peer_live_init(&f->live, NULL, NULL, NULL);
+    peer_models_init(&f->models, &(struct peer_models_options){ .ledger = &f->ledger, .live = &f->live });
     assert_int_equal(peer_models_add(&f->models, NULL, f->dir, &error), 0);
     assert_int_equal(peer_models_get(&f->models, "m", &f->model, &error), 0);
 }
@@ -96,8 +92,9 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     if (f->model)
-        peer_models_unref(&f->models, f->model);
+        peer_served_unref(&f->model->served);
     peer_models_fini(&f->models);
+    peer_live_fini(&f->live);
     assert_int_equal(residency_used(&f->ledger), 0);
     residency_ledger_fini(&f->ledger);
     rail_devices_close(&f->rails);
@@ -110,7 +107,7 @@ static int tear_down(void **state)
 
 static int want(struct fixture *f, struct penstock_error *error)
 {
-    return peer_registration_want(f->model, &f->registrar, error);
+    return peer_registration_want(&f->model->served, &f->registrar, error);
 }
 
 static void assert_registered(struct fixture *f, size_t mrs)
@@ -123,21 +120,21 @@ static void assert_registered(struct fixture *f, size_t mrs)
 static void each_shard_is_registered_once_a_device(void **state)
 {
     struct fixture *f = *state;
-    const struct peer_registration *r = &f->model->registration;
+    const struct peer_registration *r = &f->model->served.registration;
     struct penstock_error error;
     assert_int_equal(want(f, &error), 0);
     assert_registered(f, 2 * SHARDS);
     assert_int_equal(r->hold.how, PEER_HOLD_MAP);
     /* The rails of one device share what it has. */
-    assert_ptr_equal(r->pds[0], r->pds[1]);
-    assert_ptr_equal(r->tables[0].regions, r->tables[1].regions);
-    assert_ptr_not_equal(r->pds[0], r->pds[2]);
+    assert_ptr_equal(r->regions.pds[0], r->regions.pds[1]);
+    assert_ptr_equal(r->regions.tables[0].regions, r->regions.tables[1].regions);
+    assert_ptr_not_equal(r->regions.pds[0], r->regions.pds[2]);
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(r->tables[i].n_regions, SHARDS);
+        assert_int_equal(r->regions.tables[i].n_regions, SHARDS);
         for (size_t s = 0; s < SHARDS; s++) /* the same pages, and so the same addresses, on every rail */
-            assert_int_equal(r->tables[i].regions[s].base, (uintptr_t)f->model->files[s].mapping);
+            assert_int_equal(r->regions.tables[i].regions[s].base, (uintptr_t)f->model->served.files[s].mapping);
     }
-    assert_int_not_equal(r->tables[0].regions[0].rkey, r->tables[0].regions[1].rkey);
+    assert_int_not_equal(r->regions.tables[0].regions[0].rkey, r->regions.tables[0].regions[1].rkey);
 }
 
 static void whoever_comes_later_shares_it(void **state)
@@ -164,7 +161,7 @@ static void it_is_freed_with_the_model_and_not_before(void **state)
     assert_int_equal(peer_models_get(&f->models, "m", &next, &error), 0);
     assert_ptr_not_equal(next, f->model);
     assert_registered(f, 2 * SHARDS); /* the retired one still has a user */
-    peer_models_unref(&f->models, f->model);
+    peer_served_unref(&f->model->served);
     f->model = next;
     assert_registered(f, 0);
 }
@@ -179,9 +176,9 @@ static void models_have_domains_of_their_own(void **state)
     assert_int_equal(peer_models_add(&f->models, NULL, other, &error), 0);
     assert_int_equal(peer_models_get(&f->models, "other", &model, &error), 0);
     assert_int_equal(want(f, &error), 0);
-    assert_int_equal(peer_registration_want(model, &f->registrar, &error), 0);
-    assert_ptr_not_equal(model->registration.pds[0], f->model->registration.pds[0]);
-    peer_models_unref(&f->models, model);
+    assert_int_equal(peer_registration_want(&model->served, &f->registrar, &error), 0);
+    assert_ptr_not_equal(model->served.registration.regions.pds[0], f->model->served.registration.regions.pds[0]);
+    peer_served_unref(&model->served);
 }
 
 static void pages_that_the_kernel_does_not_register_are_copied(void **state)
@@ -191,13 +188,14 @@ static void pages_that_the_kernel_does_not_register_are_copied(void **state)
     uint64_t before = residency_used(&f->ledger);
     sim_fail_calls(f->host, SIM_MR_NEW, 1, 1, PENSTOCK_EUNSUPPORTED);
     assert_int_equal(want(f, &error), 0);
-    const struct peer_hold *hold = &f->model->registration.hold;
+    const struct peer_hold *hold = &f->model->served.registration.hold;
     assert_true(hold->how == PEER_HOLD_COPY || hold->how == PEER_HOLD_HUGE);
-    assert_true(f->model->registration.copied);
+    assert_true(f->model->served.registration.copied);
     assert_true(residency_used(&f->ledger) > before);
     assert_registered(f, 2 * SHARDS);
     for (size_t s = 0; s < SHARDS; s++)
-        assert_memory_equal(hold->shards[s].at, f->model->files[s].mapping, f->model->files[s].len_bytes);
+        assert_memory_equal(hold->regions[s].at, f->model->served.files[s].mapping,
+                            f->model->served.files[s].len_bytes);
 }
 
 static void a_map_that_was_asked_for_and_cannot_be_is_refused_for_good(void **state)
@@ -249,7 +247,7 @@ static void a_shard_that_a_device_cannot_register_is_named(void **state)
     struct penstock_error error;
     assert_int_equal(want(f, &error), PENSTOCK_ELIMIT);
     assert_non_null(strstr(error.message, "model.safetensors-2.safetensors has 70"));
-    assert_non_null(strstr(error.message, "sim1 registers 6000 at most: cut the model into smaller shards"));
+    assert_non_null(strstr(error.message, "sim1 registers 6000 at most: cut it into smaller shards"));
     assert_int_equal(sim_calls(f->host, SIM_MR_NEW), 0);
 }
 
@@ -257,10 +255,10 @@ static void more_shards_than_clients_can_be_told_of_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct penstock_error error;
-    size_t n = f->model->staged.manifest.shards.n;
-    f->model->staged.manifest.shards.n = PENSTOCK_LAYERS_MAX + 1; /* it is looked at before any shard is */
+    size_t n = f->model->served.n_regions;
+    f->model->served.n_regions = PENSTOCK_LAYERS_MAX + 1; /* it is looked at before any shard is */
     int code = want(f, &error);
-    f->model->staged.manifest.shards.n = n;
+    f->model->served.n_regions = n;
     assert_int_equal(code, PENSTOCK_ELIMIT);
     assert_non_null(strstr(error.message, "4097 shards"));
 }
@@ -311,10 +309,11 @@ static void each_allocation_may_fail(void **state)
         assert_true(n > 5);
         /* The model goes, and with it the registration; it is staged again. */
         struct penstock_error error;
-        peer_models_unref(&f->models, f->model);
+        peer_served_unref(&f->model->served);
         peer_models_fini(&f->models);
-        peer_models_init(&f->models,
-                         &(struct peer_models_options){ .ledger = &f->ledger, .staged = ignore, .rewritten = ignore });
+        peer_live_fini(&f->live);
+        peer_live_init(&f->live, NULL, NULL, NULL);
+        peer_models_init(&f->models, &(struct peer_models_options){ .ledger = &f->ledger, .live = &f->live });
         assert_int_equal(peer_models_add(&f->models, NULL, f->dir, &error), 0);
         assert_int_equal(peer_models_get(&f->models, "m", &f->model, &error), 0);
     }
@@ -340,8 +339,8 @@ static void idle_models_on_demand_do_not_pin_memory_for_long(void **state)
         snprintf(name, sizeof name, "on-demand-%d", i);
         model_dir_make(f->base, name, 100, i, dir);
         assert_int_equal(peer_models_get(&f->models, dir, &model, &error), 0);
-        assert_int_equal(peer_registration_want(model, &f->registrar, &error), 0);
-        peer_models_unref(&f->models, model);
+        assert_int_equal(peer_registration_want(&model->served, &f->registrar, &error), 0);
+        peer_served_unref(&model->served);
     }
     /* Two that are kept, and the last, which is let go of when somebody comes next. One shard each, two devices. */
     assert_int_equal(sim_host_objects(f->host).mrs, 3 * 2);

@@ -24,11 +24,6 @@ struct fixture {
     size_t len;
 };
 
-static void ignore(void *context, struct peer_model *model)
-{
-    (void)context, (void)model;
-}
-
 static void *serve(void *argument)
 {
     struct fixture *f = argument;
@@ -39,10 +34,10 @@ static void *serve(void *argument)
 
 static void read_content(struct fixture *f)
 {
-    f->len = f->model->files[0].len_bytes;
+    f->len = f->model->served.files[0].len_bytes;
     f->content = malloc(f->len);
     assert_non_null(f->content);
-    assert_int_equal(pread(f->model->files[0].fd, f->content, f->len, 0), f->len);
+    assert_int_equal(pread(f->model->served.files[0].fd, f->content, f->len, 0), f->len);
 }
 
 static int set_up(void **state)
@@ -63,8 +58,9 @@ static int set_up(void **state)
     base_list_init(&f->server.connections);
     peer_complaints_init(&f->server.complaints);
     residency_ledger_init(&f->server.ledger, 0);
-    peer_models_init(&f->server.models, &(struct peer_models_options){
-                                            .ledger = &f->server.ledger, .staged = ignore, .rewritten = ignore });
+    peer_live_init(&f->server.live, NULL, NULL, NULL);
+    peer_models_init(&f->server.models,
+                     &(struct peer_models_options){ .ledger = &f->server.ledger, .live = &f->server.live });
     assert_int_equal(peer_models_add(&f->server.models, NULL, f->dir, &error), 0);
     assert_int_equal(peer_models_get(&f->server.models, "m", &f->model, &error), 0);
     read_content(f);
@@ -86,8 +82,9 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     close(f->client);
-    peer_models_unref(&f->server.models, f->model);
+    peer_served_unref(&f->model->served);
     peer_models_fini(&f->server.models);
+    peer_live_fini(&f->server.live);
     residency_ledger_fini(&f->server.ledger);
     peer_complaints_fini(&f->server.complaints);
     pthread_mutex_destroy(&f->server.lock);
@@ -204,7 +201,7 @@ static void digests_are_given_as_far_as_they_are_known(void **state)
     ask(f, PENSTOCK_FILE_DIGESTS, 0, 0);
     assert_int_equal(expect_digests(f, digest), 0);
 
-    peer_worker_do(&(struct peer_worker){ .models = &f->server.models, .hash = true }, f->model);
+    peer_worker_do(&(struct peer_worker){ .live = &f->server.live, .hash = true }, &f->model->served);
     ask(f, PENSTOCK_FILE_DIGESTS, 0, 0);
     assert_int_equal(expect_digests(f, digest), 1);
     assert_memory_equal(digest, f->model->digests.files[0].at[0], sizeof digest);
@@ -220,7 +217,7 @@ static void a_file_that_cannot_be_hashed_has_no_digests(void **state)
 {
     struct fixture *f = *state;
     start(f);
-    atomic_store(&f->model->files[0].no_digests, true);
+    atomic_store(&f->model->served.files[0].no_digests, true);
     ask(f, PENSTOCK_FILE_DIGESTS, 0, 0);
     assert_int_equal(status(f), PENSTOCK_STATUS_ERR);
     assert_int_equal(end_of(f), PEER_END_CLOSE);

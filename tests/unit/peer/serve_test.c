@@ -55,7 +55,7 @@ static int set_up(void **state)
     f->options.world = f->peer_host;
     f->options.no_digests = f->options.no_warm = true;
     assert_true(base_vec_push(&f->options.weights, (struct peer_directory){ .path = f->dir }));
-    assert_true(base_vec_push(&f->options.listen_weights, f->address));
+    assert_true(base_vec_push(&f->options.listen[PEER_TIER_WEIGHTS], f->address));
     *state = f;
     return 0;
 }

@@ -31,11 +31,6 @@ struct fixture {
     struct rail_set set;
 };
 
-static void ignore(void *context, struct peer_model *model)
-{
-    (void)context, (void)model;
-}
-
 static struct fixture *watching; /* the stream's ops have no context of their own */
 
 static void watch_shutdown(struct net_stream *stream, int how)
@@ -49,7 +44,7 @@ static void watch_shutdown(struct net_stream *stream, int how)
 static void *serve(void *argument)
 {
     struct fixture *f = argument;
-    f->end = peer_verbs_serve(&f->connection, f->model);
+    f->end = peer_verbs_serve(&f->connection, &f->model->served);
     if (f->end == PEER_END_LINGER)
         net_stream_linger(&f->connection.stream, 10 * BASE_SECOND_NS);
     f->connection.stream.ops->close(&f->connection.stream);
@@ -71,8 +66,9 @@ static void set_up_peer(struct fixture *f)
     base_list_init(&f->server.connections);
     peer_complaints_init(&f->server.complaints);
     residency_ledger_init(&f->server.ledger, 0);
-    peer_models_init(&f->server.models, &(struct peer_models_options){
-                                            .ledger = &f->server.ledger, .staged = ignore, .rewritten = ignore });
+    peer_live_init(&f->server.live, NULL, NULL, NULL);
+    peer_models_init(&f->server.models,
+                     &(struct peer_models_options){ .ledger = &f->server.ledger, .live = &f->server.live });
     assert_int_equal(peer_models_add(&f->server.models, NULL, f->dir, &error), 0);
     assert_int_equal(peer_models_get(&f->server.models, "m", &f->model, &error), 0);
 }
@@ -87,7 +83,7 @@ static void connect_the_two(struct fixture *f)
     f->ops.shutdown = watch_shutdown;
     f->connection.stream.ops = &f->ops;
     f->connection.server = &f->server;
-    f->connection.model = f->model;
+    f->connection.served = &f->model->served;
     strcpy(f->connection.client, "10.0.0.9:1111");
     base_list_append(&f->server.connections, &f->connection.node);
     watching = f;
@@ -126,8 +122,9 @@ static int tear_down(void **state)
     for (size_t i = 0; i < f->rails.n; i++)
         verbs_pd_free(f->pds[i]);
     rail_devices_close(&f->rails);
-    peer_models_unref(&f->server.models, f->model);
+    peer_served_unref(&f->model->served);
     peer_models_fini(&f->server.models);
+    peer_live_fini(&f->server.live);
     assert_int_equal(sim_host_objects(f->peer_host).mrs, 0);
     rail_devices_close(&f->server.rails);
     residency_ledger_fini(&f->server.ledger);
@@ -158,7 +155,7 @@ static int shake_hands(struct fixture *f, size_t n, const struct penstock_rail_c
                        struct penstock_error *error)
 {
     size_t up;
-    f->expected_bytes[0] = f->model->files[0].len_bytes;
+    f->expected_bytes[0] = f->model->served.files[0].len_bytes;
     rail_set_init(&f->set, &(struct rail_set_config){ .devices = &f->rails,
                                                       .pds = f->pds,
                                                       .depth = 4,
@@ -181,7 +178,7 @@ static int read_over(struct fixture *f, size_t i, uint8_t *to)
     struct verbs_mr *mr;
     size_t posted;
     struct rail *rail = &f->set.rails[i];
-    uint64_t len = f->model->files[0].len_bytes;
+    uint64_t len = f->model->served.files[0].len_bytes;
     assert_int_equal(verbs_mr_new(f->pds[i], to, len, VERBS_LOCAL_WRITE, &mr, &error), 0);
     const struct verbs_sge sge = { .address = mr->base, .len_bytes = (uint32_t)len, .lkey = mr->lkey };
     const struct verbs_request request = { .opcode = VERBS_READ,
@@ -202,12 +199,12 @@ static int read_over(struct fixture *f, size_t i, uint8_t *to)
 
 static void assert_reads(struct fixture *f, size_t rails)
 {
-    uint64_t len = f->model->files[0].len_bytes;
+    uint64_t len = f->model->served.files[0].len_bytes;
     for (size_t i = 0; i < rails; i++) {
         uint8_t *got = calloc(1, len);
         assert_non_null(got);
         assert_int_equal(read_over(f, i, got), 0);
-        assert_memory_equal(got, f->model->files[0].mapping, len);
+        assert_memory_equal(got, f->model->served.files[0].mapping, len);
         free(got);
     }
 }
@@ -369,7 +366,7 @@ static void a_model_that_was_rewritten_closes_it(void **state)
     struct penstock_error error;
     start(f);
     assert_int_equal(shake_hands(f, 1, NULL, &error), 0);
-    peer_connections_end_model(&f->server, f->model);
+    peer_connections_end_served(&f->server, &f->model->served);
     assert_stream_ended(f);
     rail_set_fini(&f->set);
     finish(f);

@@ -1,0 +1,5 @@
+#include "service.h"
+
+const struct peer_service *const peer_services[PEER_TIERS] = {
+    [PEER_TIER_WEIGHTS] = &peer_weights_service,
+};
