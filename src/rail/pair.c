@@ -143,9 +143,22 @@ int rail_pair(const struct rail_devices *own, const struct rail_listing *theirs,
     return out->n ? 0 : nothing_fits(&p, error);
 }
 
+static bool is_named(const struct rail_devices *own, uint8_t peer_rail)
+{
+    bool named = false;
+    for (size_t i = 0; i < own->n; i++)
+        named = named || own->ports[i].peer_rail == peer_rail;
+    return named;
+}
+
 void rail_pair_blindly(const struct rail_devices *own, struct rail_pairing *out)
 {
+    uint8_t next = 0;
     memset(out, 0, sizeof *out);
-    for (size_t i = 0; i < own->n; i++)
-        add(out, own, i, own->ports[i].peer_rail); /* PENSTOCK_PEER_RAIL_ANY where none is named */
+    for (size_t i = 0; i < own->n; i++) {
+        uint8_t rail = own->ports[i].peer_rail;
+        while (rail == PENSTOCK_PEER_RAIL_ANY && is_named(own, next))
+            next++;
+        add(out, own, i, rail == PENSTOCK_PEER_RAIL_ANY ? next++ : rail);
+    }
 }

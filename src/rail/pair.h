@@ -22,8 +22,8 @@ struct rail_pairing {
 PENSTOCK_CHECKED int rail_pair(const struct rail_devices *own, const struct rail_listing *theirs,
                                struct rail_pairing *out, struct penstock_error *error);
 
-/* The same where the peer lets one choose and does not say what there is: the rails that were named, and for each of
- * the others whichever the peer takes. */
+/* The same where the peer lets one choose and does not say what there is: the rails that were named, and for the others
+ * by position, those left out. Not "whichever": who builds one rail anew has to ask for the one that it had. */
 void rail_pair_blindly(const struct rail_devices *own, struct rail_pairing *out);
 
 #endif

@@ -136,6 +136,27 @@ static void where_nobody_chooses_it_is_by_position(void **state)
                 "rail rxe1@0: this peer lets nobody choose among its rails: leave out \"@0\"");
 }
 
+static void where_the_peer_lists_nothing_names_go_before_positions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *ours;
+        uint8_t want[3];
+    } cases[] = { { "10.0.0.1 10.0.1.1 10.0.2.1", { 0, 1, 2 } },
+                  { "10.0.0.1@1 10.0.1.1 10.0.2.1", { 1, 0, 2 } },
+                  { "10.0.0.1 10.0.1.1@0 10.0.2.1@1", { 2, 0, 1 } } };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct rail_pairing pairing;
+        set_up(cases[c].ours, "");
+        rail_pair_blindly(&own, &pairing);
+        assert_int_equal(pairing.n, 3);
+        for (size_t i = 0; i < 3; i++) {
+            assert_int_equal(pairing.own[i], i);
+            assert_int_equal(pairing.wishes[i].peer_rail, cases[c].want[i]);
+        }
+    }
+}
+
 static void nothing_to_pair(void **state)
 {
     (void)state;
@@ -179,6 +200,7 @@ int main(void)
         cmocka_unit_test(a_named_rail_before_all),
         cmocka_unit_test(a_peers_index_is_not_its_place),
         cmocka_unit_test(where_nobody_chooses_it_is_by_position),
+        cmocka_unit_test(where_the_peer_lists_nothing_names_go_before_positions),
         cmocka_unit_test(nothing_to_pair),
         cmocka_unit_test(no_rail_twice),
     };
