@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/tier.h"
@@ -42,29 +43,107 @@ int client_engine_broken(int sys_errno, const char *doing, struct penstock_error
     return code;
 }
 
+/* ---- out ---- */
+
+void client_engine_attach(struct penstock_session *s, struct client_op *op, const struct iovec *body)
+{
+    s->bodies[s->body_end++] =
+        (struct client_body){ .at = s->out_end, .bytes = body->iov_base, .len_bytes = body->iov_len, .op = op };
+}
+
+int client_engine_detach(struct penstock_session *s, struct client_op *op, struct penstock_error *error)
+{
+    for (size_t i = s->body_at; i < s->body_end; i++) {
+        struct client_body *b = &s->bodies[i];
+        if (b->op != op)
+            continue;
+        b->copy = malloc(b->len_bytes);
+        if (!b->copy)
+            return base_error_set(error, PENSTOCK_ENOMEM, "no memory to finish what was begun to be sent");
+        memcpy(b->copy, b->bytes, b->len_bytes);
+        b->bytes = b->copy;
+        b->op = NULL;
+    }
+    return 0;
+}
+
+void client_engine_forget_out(struct penstock_session *s)
+{
+    while (s->body_at < s->body_end)
+        free(s->bodies[s->body_at++].copy);
+    s->out_at = s->out_end = 0;
+    s->body_at = s->body_end = 0;
+}
+
+#define OUT_IOV_MAX 64
+
+static int gather(struct penstock_session *s, struct iovec *iov)
+{
+    int n = 0;
+    size_t at = s->out_at;
+    for (size_t i = s->body_at; i < s->body_end && n + 2 < OUT_IOV_MAX; i++) {
+        const struct client_body *b = &s->bodies[i];
+        if (at < b->at)
+            iov[n++] = (struct iovec){ .iov_base = s->out + at, .iov_len = b->at - at };
+        at = b->at;
+        iov[n++] = (struct iovec){ .iov_base = (void *)(uintptr_t)b->bytes, .iov_len = b->len_bytes };
+        if (i + 1 < s->body_end)
+            continue;
+        if (at < s->out_end)
+            iov[n++] = (struct iovec){ .iov_base = s->out + at, .iov_len = s->out_end - at };
+        return n;
+    }
+    if (s->body_at == s->body_end)
+        iov[n++] = (struct iovec){ .iov_base = s->out + at, .iov_len = s->out_end - at };
+    return n;
+}
+
+/* n bytes of what gather has laid out are gone. */
+static void account(struct penstock_session *s, size_t n)
+{
+    while (s->body_at < s->body_end) {
+        struct client_body *b = &s->bodies[s->body_at];
+        size_t head = base_min_u64(n, b->at - s->out_at);
+        s->out_at += head;
+        n -= head;
+        size_t part = base_min_u64(n, b->len_bytes);
+        b->bytes += part;
+        b->len_bytes -= part;
+        n -= part;
+        if (s->out_at < b->at || b->len_bytes > 0)
+            return;
+        free(b->copy);
+        s->body_at++;
+    }
+    s->out_at += n;
+}
+
 int client_engine_flush(struct penstock_session *s, struct penstock_error *error)
 {
-    while (s->out_at < s->out_end) {
-        struct iovec iov = { .iov_base = s->out + s->out_at, .iov_len = s->out_end - s->out_at };
-        ssize_t n = s->stream.ops->writev(&s->stream, &iov, 1, false);
+    while (client_has_out(s)) {
+        struct iovec iov[OUT_IOV_MAX];
+        ssize_t n = s->stream.ops->writev(&s->stream, iov, gather(s, iov), false);
         if (n == -EAGAIN)
             break;
         if (n == -EPIPE || n == -ECONNRESET) {
             /* Why it closed, or a last reply, may still be there to be read: the reader will see the end. */
-            s->out_at = s->out_end = 0;
+            client_engine_forget_out(s);
             break;
         }
         if (n < 0)
             return client_engine_broken((int)-n, "send", error);
-        s->out_at += (size_t)n;
         /* A frozen peer's socket takes requests for a long time: what is awaited are replies. */
-        if (s->step != CLIENT_READY)
+        if (s->step != CLIENT_READY || s->body_at < s->body_end)
             s->progress_ns = base_now_ns();
+        account(s, (size_t)n);
     }
-    if (s->out_at == s->out_end)
-        s->out_at = s->out_end = 0;
-    return client_engine_watch(s, s->out_at < s->out_end ? EPOLLIN | EPOLLOUT : EPOLLIN, error);
+    bool more = client_has_out(s);
+    if (!more)
+        client_engine_forget_out(s);
+    return client_engine_watch(s, more ? EPOLLIN | EPOLLOUT : EPOLLIN, error);
 }
+
+/* ---- ends ---- */
 
 void client_engine_die(struct penstock_session *s, const struct penstock_error *error)
 {
@@ -78,7 +157,7 @@ void client_engine_die(struct penstock_session *s, const struct penstock_error *
     s->flight_n = 0;
     s->in_flight_bytes = 0;
     s->later_in_flight = 0;
-    s->out_at = s->out_end = 0;
+    client_engine_forget_out(s);
     base_list_for_each (node, &s->ops) {
         struct client_op *op = base_list_entry(node, struct client_op, node);
         free(op->error); /* of a part of it, which this explains */
@@ -124,7 +203,7 @@ static int64_t deadline_ns(const struct penstock_session *s, const char **waitin
     if (s->step == CLIENT_READY) {
         *waiting_for = "reply";
         const struct client_flight *f = &s->flights[s->flight_head];
-        if (s->flight_n == 0 && s->out_at == s->out_end)
+        if (s->flight_n == 0 && !client_has_out(s))
             return BASE_NEVER;
         timeout = s->flight_n > 0 && f->op ? f->op->timeout_ns : s->reply_timeout_ns;
     } else {

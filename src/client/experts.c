@@ -265,7 +265,7 @@ static int check_fetch(const struct client_experts *e, const struct penstock_fet
 }
 
 int penstock_submit_fetch(struct penstock_session *session, const struct penstock_fetch *fetch, penstock_op *op,
-                   struct penstock_error *error)
+                          struct penstock_error *error)
 {
     struct penstock_fetch f;
     struct penstock_session *s = session;
@@ -375,7 +375,6 @@ const struct client_tier client_experts_tier = { .peer = "expert peer",
                                                  .region_bytes = region_bytes,
                                                  .version = version,
                                                  .frozen_tcp = true,
-                                                 .request_bytes = PENSTOCK_EXPERT_REQUEST_BYTES,
                                                  .in_flight_bytes_max = UINT64_MAX,
                                                  .later_max = client_fetch_guesses_max,
                                                  .push = client_fetch_push,

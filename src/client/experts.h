@@ -59,7 +59,8 @@ void client_fetch_queue(struct penstock_session *s, struct client_op *op);
 void client_fetch_promote(struct penstock_session *s, struct client_op *op);
 
 /* Hooks. */
-void client_fetch_push(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out);
+size_t client_fetch_push(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out,
+                         struct iovec *body);
 uint32_t client_fetch_guesses_max(const struct penstock_session *s);
 int client_fetch_refused(const struct penstock_session *s, const struct client_flight *f, uint8_t status,
                          struct penstock_error *error);

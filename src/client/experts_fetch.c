@@ -60,11 +60,14 @@ void client_fetch_ended(struct penstock_session *s, struct client_op *op)
 
 /* ---- over TCP ---- */
 
-void client_fetch_push(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out)
+size_t client_fetch_push(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out,
+                         struct iovec *body)
 {
+    (void)body;
     const struct penstock_expert_request request = { .layer = op->fetch.layer, .expert = op->fetch.expert };
     f->len_bytes = s->experts->manifest.geometry.record_stride;
     penstock_expert_request_encode(&request, out);
+    return PENSTOCK_EXPERT_REQUEST_BYTES;
 }
 
 int client_fetch_refused(const struct penstock_session *s, const struct client_flight *f, uint8_t status,

@@ -36,7 +36,7 @@ static struct client_op *next_to_send(const struct penstock_session *s)
 bool client_flight_may_fill(const struct penstock_session *s)
 {
     /* In batches: only once half of what may be in flight has been answered. */
-    return s->out_at == s->out_end && s->flight_n <= CLIENT_FLIGHTS_MAX / 2 &&
+    return !client_has_out(s) && s->flight_n <= CLIENT_FLIGHTS_MAX / 2 &&
            s->in_flight_bytes <= s->tier->in_flight_bytes_max / 2 && next_to_send(s);
 }
 
@@ -44,8 +44,10 @@ static void push(struct penstock_session *s, struct client_op *op)
 {
     struct client_flight *f = client_flight_at(s, s->flight_n);
     *f = (struct client_flight){ .op = op, .request = op->sent, .later = op->urgency > 0 };
-    s->tier->push(s, op, f, s->out + s->out_end);
-    s->out_end += s->tier->request_bytes;
+    struct iovec body = { 0 };
+    s->out_end += s->tier->push(s, op, f, s->out + s->out_end, &body);
+    if (body.iov_len > 0)
+        client_engine_attach(s, op, &body);
     s->in_flight_bytes += f->len_bytes;
     s->later_in_flight += f->later;
     s->flight_n++;
@@ -60,7 +62,6 @@ void client_flight_fill(struct penstock_session *s)
         return;
     if (s->flight_n == 0)
         s->progress_ns = base_now_ns();
-    s->out_at = s->out_end = 0;
     struct client_op *op;
     while (s->flight_n < CLIENT_FLIGHTS_MAX && s->in_flight_bytes < s->tier->in_flight_bytes_max &&
            (op = next_to_send(s)))
@@ -124,6 +125,13 @@ static void end_reply(struct penstock_session *s)
         end_op(s, op);
 }
 
+static void take_payload(struct penstock_session *s, const struct client_flight *f)
+{
+    begin_payload(s, f);
+    if (f->len_bytes == 0)
+        end_reply(s);
+}
+
 static void refuse(struct penstock_session *s, uint8_t status)
 {
     struct client_flight f = *client_flight_at(s, 0);
@@ -132,8 +140,13 @@ static void refuse(struct penstock_session *s, uint8_t status)
     if (!f.op)
         return;
     int code = s->tier->refused(s, &f, status, &error);
-    client_engine_name(s, &error);
     f.op->answered++;
+    if (code == 0) {
+        if (f.op->answered == f.op->plan.n_requests)
+            end_op(s, f.op);
+        return;
+    }
+    client_engine_name(s, &error);
     client_op_end(s, f.op, code, &error);
 }
 
@@ -146,7 +159,7 @@ static void take_status(struct penstock_session *s, uint8_t status)
     else if (f->digests)
         s->phase = CLIENT_COUNT, s->count_bytes = 0;
     else
-        begin_payload(s, f);
+        take_payload(s, f);
 }
 
 /* The number of digests is there: from here on they are a payload like any other. */
@@ -164,9 +177,7 @@ static int take_count(struct penstock_session *s, struct penstock_error *error)
         f->op->own_pieces[0].iov_len = wanted;
         f->op->own_pieces[1] = (struct iovec){ .iov_base = s->scratch, .iov_len = f->len_bytes - wanted };
     }
-    begin_payload(s, f);
-    if (f->len_bytes == 0)
-        end_reply(s);
+    take_payload(s, f);
     return 0;
 }
 

@@ -159,6 +159,7 @@ void penstock_session_free(struct penstock_session *session)
         close(s->epoll);
     if (s->has_stream)
         s->stream.ops->close(&s->stream);
+    client_engine_forget_out(s);
     base_vec_free(&s->regions); /* first: there is nothing left to unregister when operations go */
     client_ops_free(s);
     if (s->tier->fini)
@@ -276,6 +277,16 @@ int client_can_submit(const struct penstock_session *s, const struct client_tier
     return 0;
 }
 
+/* Over TCP: the rest of what is being sent is sent all the same, for the peer to find the next request. */
+static void cancel(struct penstock_session *s, struct client_op *op)
+{
+    struct penstock_error error;
+    if (client_engine_detach(s, op, &error) != 0)
+        client_engine_fail(s, &error);
+    else
+        client_op_end(s, op, PENSTOCK_ECANCELED, NULL);
+}
+
 int penstock_cancel(struct penstock_session *session, penstock_op op)
 {
     static const struct penstock_error canceled = { .code = PENSTOCK_ECANCELED, .message = "canceled" };
@@ -289,7 +300,7 @@ int penstock_cancel(struct penstock_session *session, penstock_op op)
     else if (session->verbs)
         client_verbs_cancel(session, o);
     else
-        client_op_end(session, o, PENSTOCK_ECANCELED, NULL);
+        cancel(session, o);
     return 0;
 }
 

@@ -125,6 +125,15 @@ struct client_flight {
 
 enum client_phase { CLIENT_STATUS, CLIENT_COUNT, CLIENT_PAYLOAD };
 
+/* What follows a request, straight from the caller's memory. */
+struct client_body {
+    size_t at; /* goes out when everything before this byte of session->out has */
+    const uint8_t *bytes;
+    size_t len_bytes;     /* what is left of it */
+    struct client_op *op; /* NULL: it has ended, and bytes are a copy, */
+    uint8_t *copy;        /* this */
+};
+
 struct client_region {
     uint8_t *address; /* NULL with users 0 and !known: free; DEVICE: NULL as well */
     uint64_t len_bytes;
@@ -195,6 +204,8 @@ struct penstock_session {
     struct base_list unsent[CLIENT_URGENCIES]; /* operations with requests to send: the first's are the next */
     uint8_t out[PENSTOCK_MODEL_REQUEST_BYTES_MAX + 1 + CLIENT_FLIGHTS_MAX * PENSTOCK_RANGE_REQUEST_BYTES];
     size_t out_at, out_end;
+    struct client_body bodies[CLIENT_FLIGHTS_MAX];
+    size_t body_at, body_end;
 
     /* flights: a ring, answered in the order sent */
     struct client_flight flights[CLIENT_FLIGHTS_MAX];
@@ -315,7 +326,19 @@ void client_engine_close_stream(struct penstock_session *s);
 PENSTOCK_CHECKED int client_engine_watch(struct penstock_session *s, uint32_t events, struct penstock_error *error);
 /* What a failed send or receive means: the connection is gone, whatever the errno (ETIMEOUT, ECLOSED, ENOMEM). */
 PENSTOCK_CHECKED int client_engine_broken(int sys_errno, const char *doing, struct penstock_error *error);
-/* Writes what is in out. 0 also where the socket is full. */
+/* Whether something is there to be written. */
+static inline bool client_has_out(const struct penstock_session *s)
+{
+    return s->out_at < s->out_end || s->body_at < s->body_end;
+}
+/* bytes follow what is in out by now; op's, until it has ended. */
+void client_engine_attach(struct penstock_session *s, struct client_op *op, const struct iovec *body);
+/* op ends before all of its bodies are out, and its memory is the caller's again: they go on as copies. */
+PENSTOCK_CHECKED int client_engine_detach(struct penstock_session *s, struct client_op *op,
+                                          struct penstock_error *error);
+/* Nothing of it goes out any more. */
+void client_engine_forget_out(struct penstock_session *s);
+/* Writes what is in out, and the bodies. 0 also where the socket is full. */
 PENSTOCK_CHECKED int client_engine_flush(struct penstock_session *s, struct penstock_error *error);
 /* Puts "weight peer NAME: " in front, where it is not there. */
 void client_engine_name(const struct penstock_session *s, struct penstock_error *error);

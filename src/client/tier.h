@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include <penstock/wire.h>
 
@@ -56,14 +57,15 @@ struct client_tier {
 
     /* ---- TCP: flight.c ---- */
 
-    /* The next request of op: encoded at out, request_bytes long; the flight's other members are filled in. */
-    size_t request_bytes;
-    void (*push)(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out);
+    /* The next request of op: encoded at out, PENSTOCK_RANGE_REQUEST_BYTES at most; returns its length. *body, which is
+     * empty, is what follows it; the flight's other members are filled in. */
+    size_t (*push)(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out,
+                   struct iovec *body);
     /* Payload under way, at most, but for what a single request asks for. */
     uint64_t in_flight_bytes_max;
     /* Requests of less than the first urgency in flight, at most. */
     uint32_t (*later_max)(const struct penstock_session *s);
-    /* The words for a status that is not OK. */
+    /* A status that is not OK: the operation's end, in words; 0: it goes on. */
     int (*refused)(const struct penstock_session *s, const struct client_flight *f, uint8_t status,
                    struct penstock_error *error);
 

@@ -236,8 +236,10 @@ int penstock_read_wait(struct penstock_session *session, const struct penstock_r
 
 /* ---- on the wire ---- */
 
-static void push(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out)
+static size_t push(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out,
+                   struct iovec *body)
 {
+    (void)body;
     const struct client_request *r = &op->plan.requests[op->sent];
     struct penstock_range_request wire = { .file = r->file, .offset = r->offset_bytes, .len = r->len_bytes };
 
@@ -251,6 +253,7 @@ static void push(struct penstock_session *s, struct client_op *op, struct client
         f->chunks_left = model_digest_chunks(file->len_bytes) - r->offset_bytes;
     }
     penstock_range_request_encode(&wire, out);
+    return PENSTOCK_RANGE_REQUEST_BYTES;
 }
 
 static int refused(const struct penstock_session *s, const struct client_flight *f, uint8_t status,
@@ -305,7 +308,6 @@ const struct client_tier client_weights = { .peer = "weight peer",
                                             .region_bytes = region_bytes,
                                             .version = version,
                                             .lists_rails = true,
-                                            .request_bytes = PENSTOCK_RANGE_REQUEST_BYTES,
                                             .in_flight_bytes_max = UINT64_C(64) << 20,
                                             .push = push,
                                             .refused = refused,
