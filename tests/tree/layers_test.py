@@ -16,12 +16,13 @@ BELOW = {
     "json": {"base"},
     "net": {"base", "wire"},
     "verbs": {"base"},
+    "convert": {"base"},
     "rail": {"base", "wire", "json", "net", "verbs"},
     "residency": {"base"},
-    "model": {"base", "wire", "json"},
-    "client": {"base", "wire", "json", "net", "verbs", "rail", "model"},
+    "model": {"base", "wire", "json", "convert"},
+    "client": {"base", "wire", "json", "net", "verbs", "rail", "model", "convert"},
     "peer": {"base", "wire", "json", "net", "verbs", "rail", "residency", "model"},
-    "cli": {"base", "wire", "json", "net", "verbs", "rail", "residency", "model", "client", "peer"},
+    "cli": {"base", "wire", "json", "net", "verbs", "rail", "residency", "model", "convert", "client", "peer"},
 }
 
 # All that the codecs may want of a C library: no malloc, errno, clock or socket.
