@@ -1,6 +1,8 @@
 /* Every allocation of a session's life is made to fail, one after the other: linked with --wrap. */
 #include "fake_peer.h"
 
+#include <penstock/lora.h>
+
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *old, size_t n);
@@ -68,16 +70,69 @@ static int live(int fds[2])
     return code;
 }
 
-static void every_allocation_may_fail(void **state)
+static const char adapter[] =
+    "{\"version\":1,\"model_id\":\"/m\",\"shard_files\":[\"a\"],\"shard_lens\":[100],\"tensors\":["
+    "{\"name\":\"h.0.x.lora_A.weight\",\"dtype\":\"F32\",\"shape\":[1,2],\"offset_in_shard\":8,\"len\":8,"
+    "\"shard_index\":0,\"extra\":false},"
+    "{\"name\":\"h.0.x.lora_B.weight\",\"dtype\":\"F32\",\"shape\":[3,1],\"offset_in_shard\":20,\"len\":12,"
+    "\"shard_index\":0,\"extra\":false},"
+    "{\"name\":\"s\",\"dtype\":\"U8\",\"shape\":[1],\"offset_in_shard\":8,\"len\":1,\"shard_index\":0,"
+    "\"extra\":false}],\"model_version\":\"v1\",\"files\":[]}";
+static const char config[] = "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":1,\"rank_pattern\":{\"x\":1}}";
+
+static int land(struct penstock_session *s, struct penstock_error *error)
 {
-    (void)state;
+    static uint8_t memory[100];
+    static const struct penstock_lora_place places[] = { { "x", 0, 2, 3 }, { "y", 0, 2, 3 } };
+    const struct penstock_lora_options options = { .size = sizeof options,
+                                                   .max_rank = 2,
+                                                   .config = config,
+                                                   .config_len_bytes = sizeof config - 1,
+                                                   .places = places,
+                                                   .n_places = 2 };
+    const struct penstock_memory slot = { .size = sizeof slot, .address = memory, .len_bytes = sizeof memory };
+    const struct penstock_lora_landing landing = { .size = sizeof landing, .slot = &slot };
+    struct penstock_lora *lora;
+    int code = penstock_lora_open(s, &options, &lora, error);
+    if (code)
+        return code;
+    code = penstock_lora_land_wait(s, lora, &landing, error);
+    penstock_lora_free(lora);
+    return code;
+}
+
+/* Opens an adapter and lands it. */
+static int live_with_an_adapter(int fds[2])
+{
+    struct fake_peer f = { .fd = fds[0] };
+    struct net_stream stream;
+    struct penstock_error error = { 0 };
+    net_stream_plain(&stream, fds[1]);
+    int code = client_session_on_stream(&stream, NULL, CLIENT_FOR_MANIFEST, "m", NULL, &f.session, &f.open, &error);
+    if (code)
+        return code;
+    fake_send_text(&f, adapter);
+    code = penstock_wait(f.session, f.open, NULL, &error);
+    if (code == 0) {
+        static const uint8_t replies[22]; /* two OKs, 8 and 12 zeros */
+        fake_send(&f, replies, sizeof replies);
+        code = land(f.session, &error);
+    }
+    if (code)
+        assert_int_not_equal(error.message[0], 0);
+    penstock_session_free(f.session);
+    return code;
+}
+
+static void fail_one_after_the_other(int (*life)(int fds[2]))
+{
     bool all_went_well = false;
     long k = 0;
     for (; !all_went_well; k++) {
         int fds[2];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
         until_failure = k;
-        int code = live(fds);
+        int code = life(fds);
         all_went_well = until_failure >= 0;
         until_failure = -1;
         close(fds[0]);
@@ -88,8 +143,21 @@ static void every_allocation_may_fail(void **state)
     assert_true(k > 10);
 }
 
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    fail_one_after_the_other(live);
+}
+
+static void every_allocation_of_a_landing_may_fail(void **state)
+{
+    (void)state;
+    fail_one_after_the_other(live_with_an_adapter);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_allocation_may_fail) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_allocation_may_fail),
+                                        cmocka_unit_test(every_allocation_of_a_landing_may_fail) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

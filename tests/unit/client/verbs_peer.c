@@ -6,7 +6,7 @@
 static const char manifest[] =
     "{\"version\":1,\"model_id\":\"/m\",\"shard_files\":[\"a.safetensors\",\"b.safetensors\"],"
     "\"shard_lens\":[100000,3145728],\"tensors\":[{\"name\":\"%s\",\"dtype\":\"U8\",\"shape\":[100],"
-    "\"offset_in_shard\":8,\"len\":100,\"shard_index\":0,\"extra\":false}]%s}";
+    "\"offset_in_shard\":8,\"len\":100,\"shard_index\":0,\"extra\":false}%s]%s}";
 static const char ours[] = ",\"model_version\":\"v1\",\"files\":[{\"name\":\"config.json\",\"len\":50}]";
 
 /* ---- the service ---- */
@@ -135,7 +135,7 @@ static void serve_experts(struct verbs_peer *p, int fd)
 static void serve(struct verbs_peer *p, int fd)
 {
     uint32_t len;
-    char request[64] = { 0 }, text[600];
+    char request[64] = { 0 }, text[2000];
     uint8_t mode;
     if (!read_all(fd, &len, sizeof len) || len >= sizeof request || !read_all(fd, request, len))
         return;
@@ -147,7 +147,8 @@ static void serve(struct verbs_peer *p, int fd)
     if (strcmp(request, "penstock:join v1 m") == 0 && !p->frozen)
         snprintf(text, sizeof text, "{\"version\":1,\"model_version\":\"v1\"}");
     else if (strcmp(request, "m") == 0)
-        snprintf(text, sizeof text, manifest, atomic_load(&p->changed) ? "another" : "t", p->frozen ? "" : ours);
+        snprintf(text, sizeof text, manifest, atomic_load(&p->changed) ? "another" : "t", p->tensors ? p->tensors : "",
+                 p->frozen ? "" : ours);
     else
         return;
     send_text(fd, text, strlen(text));

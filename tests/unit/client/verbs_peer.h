@@ -19,11 +19,12 @@ enum { PEER_REGIONS_MAX = 3 };
 struct verbs_peer {
     /* Before verbs_peer_begin; zeroed: a peer of ours. */
     size_t n_rails;
-    bool frozen;        /* knows nothing of ours: no version, no choice of rails, no TCP */
-    bool lists_none;    /* says that it has no rails */
-    bool short_table;   /* publishes a region too few */
-    bool refuses_verbs; /* closes at MODE_VERBS */
-    bool experts;       /* serves the store of fake_experts.h, and no model */
+    bool frozen;         /* knows nothing of ours: no version, no choice of rails, no TCP */
+    bool lists_none;     /* says that it has no rails */
+    bool short_table;    /* publishes a region too few */
+    bool refuses_verbs;  /* closes at MODE_VERBS */
+    bool experts;        /* serves the store of fake_experts.h, and no model */
+    const char *tensors; /* of the manifest, behind the first: ",{...}"; NULL: none */
 
     /* While it runs. */
     atomic_bool changed;       /* another manifest from now on */

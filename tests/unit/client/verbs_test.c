@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <penstock/lora.h>
+
 static uint8_t memory[4 << 20];
 
 static struct penstock_options rdma(void)
@@ -765,6 +767,54 @@ static void a_session_can_be_freed_at_each_step(void **state)
     verbs_peer_end(&p);
 }
 
+/* ---- adapters ---- */
+
+static const char matrices[] =
+    ",{\"name\":\"h.0.x.lora_A.weight\",\"dtype\":\"BF16\",\"shape\":[3,5],\"offset_in_shard\":1001,\"len\":30,"
+    "\"shard_index\":0,\"extra\":false},{\"name\":\"h.0.x.lora_B.weight\",\"dtype\":\"BF16\",\"shape\":[20000,3],"
+    "\"offset_in_shard\":7,\"len\":120000,\"shard_index\":1,\"extra\":false}";
+static const char lora_config[] = "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":3}";
+
+static void an_adapter_lands_over_rails(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { .tensors = matrices };
+    const struct penstock_options how = rdma();
+    struct penstock_lora *lora;
+    struct penstock_error error;
+    verbs_peer_begin(&p, 2);
+    struct penstock_session *s = verbs_open(&p, &how);
+    const struct penstock_lora_options options = {
+        .size = sizeof options, .max_rank = 4, .config = lora_config, .config_len_bytes = sizeof lora_config - 1
+    };
+    assert_int_equal(penstock_lora_open(s, &options, &lora, &error), 0);
+    uint64_t slot_bytes = 2 * 4 * (5 + 20000);
+    const struct penstock_memory m = { .size = sizeof m, .address = memory, .len_bytes = slot_bytes };
+    const struct penstock_lora_landing landing = { .size = sizeof landing, .slot = &m };
+    memset(memory, 0xA5, slot_bytes + 1);
+    assert_int_equal(penstock_lora_land_wait(s, lora, &landing, &error), 0);
+    for (size_t i = 0; i < 40; i++)
+        assert_int_equal(memory[i], i < 30 ? fake_byte(0, 1001 + i) : 0);
+    for (size_t i = 0; i < 8 * 20000; i++)
+        assert_int_equal(memory[40 + i], i % 8 < 6 ? fake_byte(1, 7 + i / 8 * 6 + i % 8) : 0);
+    assert_int_equal(memory[slot_bytes], 0xA5);
+    assert_int_equal(rail(s, 0).bytes + rail(s, 1).bytes, 120030);
+    assert_int_equal(atomic_load(&p.over_tcp), 0);
+
+    /* A peer that dies under it leaves the slot as it was. */
+    penstock_op op;
+    memset(memory, 0xA5, slot_bytes);
+    verbs_peer_die(&p);
+    int code = penstock_lora_land(s, lora, &landing, &op, &error);
+    code = code ? code : penstock_wait(s, op, NULL, &error);
+    assert_int_not_equal(code, 0);
+    for (size_t i = 0; i < slot_bytes; i++)
+        assert_int_equal(memory[i], 0xA5);
+    penstock_lora_free(lora);
+    penstock_session_free(s);
+    verbs_peer_end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -798,6 +848,7 @@ int main(void)
         cmocka_unit_test(another_manifest_is_noticed_when_rails_are_built_anew),
         cmocka_unit_test(a_read_can_be_cancelled),
         cmocka_unit_test(a_session_can_be_freed_at_each_step),
+        cmocka_unit_test(an_adapter_lands_over_rails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
