@@ -75,8 +75,8 @@ PENSTOCK_CHECKED int residency_join(struct residency_cache *cache, enum residenc
                                     uint64_t blob_bytes, struct residency_client **out, struct penstock_error *error);
 
 /* The end of a connection, however it came: gives back its reservations and pins, and removes what it owns. A verbs
- * connection has destroyed its QPs on every rail before (protocol 3), and deregistered a raw arena; puts and fetches
- * have been ended. Does not wait. NULL is allowed. */
+ * connection has destroyed its QPs on every rail before (protocol 3); puts and fetches have been ended. A raw arena is
+ * unregistered and unmapped. Does not wait. NULL is allowed. */
 void residency_client_free(struct residency_client *client);
 
 struct residency_memory {
