@@ -1,4 +1,4 @@
-"""libpenstock through ctypes: include/penstock/penstock.h, declaration by declaration."""
+"""libpenstock through ctypes: include/penstock/penstock.h and experts.h, declaration by declaration."""
 
 import ctypes as c
 
@@ -69,6 +69,29 @@ class Model(c.Structure):
                 ("files", c.c_uint64), ("bytes", c.c_uint64)]
 
 
+class ExpertGeometry(Sized):
+    _fields_ = [("size", c.c_size_t), ("model_version", c.c_char_p), ("model_layers", c.POINTER(c.c_uint32)),
+                ("layers", c.c_uint32), ("experts", c.c_uint32), ("inter", c.c_uint32), ("hidden", c.c_uint32),
+                ("group_size", c.c_uint32), ("sub_align", c.c_uint32), ("record_stride", c.c_uint64),
+                ("part_offset", c.c_uint64 * 6), ("part_bytes", c.c_uint64 * 6)]
+
+
+class ExpertArena(Sized):
+    _fields_ = [("size", c.c_size_t), ("memory", c.POINTER(Memory)), ("slots", c.c_uint64),
+                ("stride_bytes", c.c_uint64)]
+
+
+class Fetch(Sized):
+    _fields_ = [("size", c.c_size_t), ("slot", c.c_uint64), ("layer", c.c_uint32), ("expert", c.c_uint32),
+                ("priority", c.c_int), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
+class Expert(Sized):
+    _fields_ = [("size", c.c_size_t), ("layer", c.c_uint32), ("expert", c.c_uint32), ("parts", c.c_void_p * 6),
+                ("scale2", c.c_float * 3), ("input_scale", c.c_float * 3), ("input_scale_flags", c.c_uint32)]
+
+
+NOW, GUESS = 0, 1
 P, STR, ERR, OP = c.c_void_p, c.c_char_p, c.POINTER(Error), c.c_uint64
 
 FUNCTIONS = {
@@ -108,6 +131,14 @@ FUNCTIONS = {
     "penstock_op_error": (ERR, [P, OP]),
     "penstock_wait": (c.c_int, [P, OP, c.POINTER(Completion), ERR]),
     "penstock_read_wait": (c.c_int, [P, c.POINTER(Read), ERR]),
+    "penstock_experts_start": (c.c_int, [STR, STR, c.POINTER(Options), c.POINTER(P), c.POINTER(OP), ERR]),
+    "penstock_experts_open": (c.c_int, [STR, STR, c.POINTER(Options), c.POINTER(P), ERR]),
+    "penstock_experts_geometry": (c.c_int, [P, c.POINTER(ExpertGeometry)]),
+    "penstock_experts_arena": (c.c_int, [P, c.POINTER(ExpertArena), ERR]),
+    "penstock_submit_fetch": (c.c_int, [P, c.POINTER(Fetch), c.POINTER(OP), ERR]),
+    "penstock_fetch_wait": (c.c_int, [P, c.POINTER(Fetch), ERR]),
+    "penstock_fetch_promote": (c.c_int, [P, OP]),
+    "penstock_expert_at": (c.c_int, [P, c.c_uint64, c.POINTER(Expert)]),
     "penstock_models_get": (c.c_int, [STR, c.POINTER(Options), c.POINTER(P), ERR]),
     "penstock_models_count": (c.c_size_t, [P]),
     "penstock_models_at": (c.POINTER(Model), [P, c.c_size_t]),
