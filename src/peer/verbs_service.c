@@ -122,7 +122,7 @@ static enum peer_end serve(struct service *s)
     return PEER_END_CLOSE;
 }
 
-enum peer_end peer_verbs_serve(struct peer_connection *c, struct peer_served *served)
+enum peer_end peer_verbs_serve(struct peer_connection *c)
 {
     if (c->server->rails.n == 0) {
         peer_connection_complain(c, "closed: it asked for RDMA, which is not here: %s", c->server->no_rdma);
@@ -134,7 +134,7 @@ enum peer_end peer_verbs_serve(struct peer_connection *c, struct peer_served *se
         return PEER_END_LINGER;
     }
     s->connection = c;
-    s->served = served;
+    s->served = c->served;
     peer_connection_set_rails(c, true);
     enum peer_end end = serve(s);
     peer_connection_set_rails(c, false);

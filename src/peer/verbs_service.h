@@ -4,8 +4,8 @@
 
 #include "connection.h"
 
-/* From the rail handshake to the end. Once rails are up the client reads by itself: the connection only stands for it,
- * and counts as busy. Its QPs are destroyed when this returns. */
-enum peer_end peer_verbs_serve(struct peer_connection *connection, struct peer_served *served);
+/* From the rail handshake to the end, out of connection->served. Once rails are up the client reads by itself: the
+ * connection only stands for it, and counts as busy. Its QPs are destroyed when this returns. */
+enum peer_end peer_verbs_serve(struct peer_connection *connection);
 
 #endif

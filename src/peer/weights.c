@@ -8,10 +8,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "requests.h"
 #include "service.h"
 #include "thread.h"
-#include "verbs_service.h"
+#include "transport.h"
+#include "weight_requests.h"
 #include "json/write.h"
 
 static int from_wire(const struct penstock_wire_fault *fault, struct penstock_error *error)
@@ -202,26 +202,6 @@ static bool answer_aside(struct peer_connection *c, const struct penstock_model_
     return a.go_on;
 }
 
-static enum peer_end take_mode(struct peer_connection *c, struct peer_model *model)
-{
-    uint8_t mode;
-    size_t got;
-    struct penstock_error error;
-    if (peer_connection_read_message(c, &mode, 1, c->server->deadlines.mode_ns, &got, &error))
-        return peer_connection_ended(c, "before the transport byte", false,
-                                     &error); /* a client that wanted the manifest alone */
-    if (mode == PENSTOCK_MODE_TCP) {
-        /* Waited for here, above the batch's arrays: a connection that only ever idles touches less of its stack. */
-        if (peer_connection_wait(c, BASE_NEVER, &error))
-            return peer_connection_ended(c, "before its first request", false, &error);
-        return peer_requests_serve(c, model);
-    }
-    if (mode == PENSTOCK_MODE_VERBS)
-        return peer_verbs_serve(c, &model->served);
-    peer_connection_complain(c, "closed: unknown transport byte %u", mode);
-    return PEER_END_LINGER;
-}
-
 static enum peer_end serve(struct peer_connection *c)
 {
     struct request request;
@@ -232,7 +212,7 @@ static enum peer_end serve(struct peer_connection *c)
         return peer_connection_ended(c, "while it sends a model request", got > 0, &error);
     bool go_on = answer_aside(c, &request.decoded, &model);
     free(request.bytes);
-    return go_on ? take_mode(c, model) : PEER_END_LINGER;
+    return go_on ? peer_transport_serve(c, &peer_weight_requests) : PEER_END_LINGER;
 }
 
 static enum peer_end refuse_connection(struct peer_connection *c)

@@ -44,7 +44,7 @@ static void watch_shutdown(struct net_stream *stream, int how)
 static void *serve(void *argument)
 {
     struct fixture *f = argument;
-    f->end = peer_verbs_serve(&f->connection, &f->model->served);
+    f->end = peer_verbs_serve(&f->connection);
     if (f->end == PEER_END_LINGER)
         net_stream_linger(&f->connection.stream, 10 * BASE_SECOND_NS);
     f->connection.stream.ops->close(&f->connection.stream);

@@ -6,7 +6,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "peer/requests.h"
+#include "peer/models.h"
+#include "peer/weight_requests.h"
 
 #define TENSOR_BYTES 300000u
 
@@ -27,7 +28,7 @@ struct fixture {
 static void *serve(void *argument)
 {
     struct fixture *f = argument;
-    f->end = peer_requests_serve(&f->connection, f->model);
+    f->end = peer_requests_serve(&f->connection, &peer_weight_requests);
     f->connection.stream.ops->close(&f->connection.stream);
     return NULL;
 }
@@ -68,6 +69,7 @@ static int set_up(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     f->client = ends[0];
     f->connection.server = &f->server;
+    f->connection.served = &f->model->served;
     net_stream_plain(&f->connection.stream, ends[1]);
     *state = f;
     return 0;
