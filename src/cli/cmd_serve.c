@@ -14,24 +14,28 @@
 #include "json/utf8.h"
 
 static const char usage_text[] =
-    "usage: penstock serve --weights [NAME=]DIR [--weights ...] [OPTIONS]\n"
+    "usage: penstock serve [--weights [NAME=]DIR ...] [--experts STORE] [OPTIONS]\n"
     "\n"
-    "Serves the models in directories of safetensors to whoever can connect. Everything under a staged\n"
-    "directory that is not hidden can be read by clients: listen on addresses that only they can reach.\n"
+    "Serves the models in directories of safetensors, an expert store, or both, to whoever can connect.\n"
+    "Everything under a staged directory of weights that is not hidden can be read by clients, and every\n"
+    "record of the store: listen on addresses that only they can reach.\n"
     "\n"
     "  --weights [NAME=]DIR         a directory to serve, under its own name or NAME; repeatable\n"
     "  --listen-weights ADDR:PORT   where to listen; repeatable (127.0.0.1:9910; port 0: any)\n"
+    "  --experts STORE              an expert store to serve, as `penstock pack` makes it\n"
+    "  --listen-experts ADDR:PORT   where to listen for its clients; repeatable (127.0.0.1:9900)\n"
     "  --allow-any-path             stage any directory that a client names by its path\n"
     "  --follow-links               follow symbolic links that lead outside a staged directory\n"
     "  --rail DEVICE[:GID]          a rail for RDMA clients, repeatable; auto:N: so many at most; none: TCP only\n"
     "                               (every active port)\n"
     "  --hold HOW                   how RDMA's pages are held: map, copy, huge or auto (auto)\n"
-    "  --max-memory SIZE            refuse models beyond this: 64G, 512M, or bytes; K, M, G and T are binary (no "
+    "  --max-memory SIZE            refuse models and stores beyond this: 64G, 512M, or bytes; K, M, G and T are "
+    "binary (no "
     "limit)\n"
     "  --max-connections N          how many at once (4096)\n"
     "  --drain SECONDS              on SIGTERM, how long to finish what is being sent (10)\n"
     "  --congestion NAME            TCP congestion control, or `system` (cubic)\n"
-    "  --no-warm                    do not read models into memory in the background\n"
+    "  --no-warm                    do not read what is served into memory in the background\n"
     "  --no-digests                 do not compute digests: clients cannot verify what they pull\n"
     "  --log-level LEVEL            error, warning, info or debug (info)\n"
     "  --journal WHEN               log with systemd's priorities: yes, no or auto (auto)\n"
@@ -42,6 +46,8 @@ static const char usage_text[] =
 enum serve_option {
     OPT_WEIGHTS = 256,
     OPT_LISTEN,
+    OPT_EXPERTS,
+    OPT_LISTEN_EXPERTS,
     OPT_ANY_PATH,
     OPT_LINKS,
     OPT_MAX,
@@ -60,6 +66,8 @@ enum serve_option {
 static const struct option options_table[] = {
     { "weights", required_argument, NULL, OPT_WEIGHTS },
     { "listen-weights", required_argument, NULL, OPT_LISTEN },
+    { "experts", required_argument, NULL, OPT_EXPERTS },
+    { "listen-experts", required_argument, NULL, OPT_LISTEN_EXPERTS },
     { "allow-any-path", no_argument, NULL, OPT_ANY_PATH },
     { "follow-links", no_argument, NULL, OPT_LINKS },
     { "rail", required_argument, NULL, OPT_RAIL },
@@ -139,6 +147,18 @@ static bool parse_weights(struct peer_options *options, char *text)
     return true;
 }
 
+/* One: the handshake of its clients names no store. */
+static bool parse_experts(struct peer_options *options, const char *text)
+{
+    if (!*text)
+        return bad_value("--experts", text, "a store is wanted, as penstock pack makes it");
+    if (options->experts)
+        return bad_value("--experts", text,
+                         "one store a peer: its clients cannot say which; start another peer for this one");
+    options->experts = text;
+    return true;
+}
+
 static bool parse_rail(struct peer_options *options, const char *option, const char *text)
 {
     struct penstock_error error;
@@ -198,6 +218,11 @@ static bool parse_one(struct serve *s, int option)
     case OPT_LISTEN:
         return base_vec_push(&s->peer.listen[PEER_TIER_WEIGHTS], optarg) ||
                bad_value("--listen-weights", optarg, "no memory");
+    case OPT_EXPERTS:
+        return parse_experts(&s->peer, optarg);
+    case OPT_LISTEN_EXPERTS:
+        return base_vec_push(&s->peer.listen[PEER_TIER_EXPERTS], optarg) ||
+               bad_value("--listen-experts", optarg, "no memory");
     case OPT_ANY_PATH:
         return s->peer.allow_any_path = true;
     case OPT_LINKS:
@@ -253,13 +278,17 @@ static bool parse(struct serve *s, int argc, char **argv, int *status)
     }
     *status = CLI_USAGE;
     if (optind < argc) {
-        fprintf(stderr, "penstock serve: %s: not an option; a directory is given with --weights\n", argv[optind]);
+        fprintf(stderr,
+                "penstock serve: %s: not an option; a directory is given with --weights, a store with --experts\n",
+                argv[optind]);
         return false;
     }
     if (!parse_environment(&s->peer))
         return false;
-    if (s->peer.weights.n == 0 && !s->peer.allow_any_path) {
-        fputs("penstock serve: nothing to serve: give a directory with --weights, or --allow-any-path\n", stderr);
+    if (s->peer.weights.n == 0 && !s->peer.allow_any_path && !s->peer.experts) {
+        fputs("penstock serve: nothing to serve: give a directory with --weights, or --allow-any-path, or a store with "
+              "--experts\n",
+              stderr);
         return false;
     }
     return true;

@@ -19,11 +19,12 @@ struct peer_directory {
     const char *path;
 };
 
-enum peer_tier { PEER_TIER_WEIGHTS, PEER_TIERS };
+enum peer_tier { PEER_TIER_WEIGHTS, PEER_TIER_EXPERTS, PEER_TIERS };
 
 /* What an operator chooses. Strings are the caller's and outlive peer_run. */
 struct peer_options {
     BASE_VEC(struct peer_directory) weights;
+    const char *experts;                       /* a store; NULL: none */
     BASE_VEC(const char *) listen[PEER_TIERS]; /* empty: the tier's default */
     const char *congestion;                    /* NULL: the system's own */
     size_t max_connections;
@@ -37,6 +38,7 @@ struct peer_options {
 };
 
 #define PEER_LISTEN_WEIGHTS "127.0.0.1:9910"
+#define PEER_LISTEN_EXPERTS "127.0.0.1:9900"
 #define PEER_MAX_CONNECTIONS 4096
 #define PEER_DRAIN_NS (INT64_C(10) * 1000000000)
 #define PEER_CONGESTION "cubic" /* on fast links half the CPU of bbr, and up to twice the speed */

@@ -96,10 +96,13 @@ static void server_init(struct peer_server *server, const struct peer_options *o
             .ledger = &server->ledger,
             .live = &server->live,
         });
+    peer_experts_init(&server->experts, options->experts, &server->models.options.stage, &server->ledger,
+                      &server->live);
 }
 
 static void server_fini(struct peer_server *server)
 {
+    peer_experts_fini(&server->experts);
     peer_models_fini(&server->models);
     peer_live_fini(&server->live);
     peer_rails_close(server); /* once nothing is registered any more */

@@ -8,6 +8,7 @@
 
 #include "base/list.h"
 #include "complain.h"
+#include "experts.h"
 #include "models.h"
 #include "net/address.h"
 #include "net/stream.h"
@@ -36,6 +37,7 @@ struct peer_server {
     bool is_registering;   /* the main thread's: it has not been joined */
     struct peer_live live;
     struct peer_models models;
+    struct peer_experts experts;
     struct peer_worker worker;
     struct peer_complaints complaints;
     _Atomic bool draining; /* set once, before the connections are walked */
