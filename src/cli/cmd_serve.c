@@ -262,6 +262,18 @@ static bool parse_one(struct serve *s, int option)
     }
 }
 
+/* An address is a promise. */
+static bool nothing_listens_in_vain(const struct peer_options *options)
+{
+    if (options->listen[PEER_TIER_WEIGHTS].n > 0 && options->weights.n == 0 && !options->allow_any_path)
+        return bad_value("--listen-weights", options->listen[PEER_TIER_WEIGHTS].at[0],
+                         "there are no weights to serve: give a directory with --weights");
+    if (options->listen[PEER_TIER_EXPERTS].n > 0 && !options->experts)
+        return bad_value("--listen-experts", options->listen[PEER_TIER_EXPERTS].at[0],
+                         "there are no experts to serve: give a store with --experts");
+    return true;
+}
+
 /* True: go on and serve; false: *status is what to end with. */
 static bool parse(struct serve *s, int argc, char **argv, int *status)
 {
@@ -291,7 +303,7 @@ static bool parse(struct serve *s, int argc, char **argv, int *status)
               stderr);
         return false;
     }
-    return true;
+    return nothing_listens_in_vain(&s->peer);
 }
 
 int cmd_serve(int argc, char **argv)

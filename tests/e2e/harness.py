@@ -77,11 +77,11 @@ class Peer:
                 raise AssertionError(f"no {pattern!r} in the log:\n" + "\n".join(self.log))
             return found()[times - 1]
 
-    def addresses(self, n=1):
-        """(host, port) of the first n listeners."""
+    def addresses(self, n=1, tier="weights"):
+        """(host, port) of the first n listeners of a tier."""
         found = []
         for i in range(n):
-            text = self.wait_for_log(r"listening for weights on (\S+)", i + 1).group(1)
+            text = self.wait_for_log(rf"listening for {tier} on (\S+)", i + 1).group(1)
             host, port = text.rsplit(":", 1)
             found.append((host.strip("[]"), int(port)))
         return found
