@@ -8,9 +8,11 @@
 
 static const char help[] =
     "usage: raw_client [OPTION]... ADDRESS PORT MODEL\n"
+    "       raw_client --experts BYTES [OPTION]... ADDRESS PORT\n"
     "       raw_client --read-write [OPTION]... ADDRESS PORT\n"
     "A client of the frozen protocol that uses nothing of Penstock. READs the given files' bytes from the peer and\n"
-    "compares them; with --read-write, WRITEs a pattern into the peer's region and READs it back.\n"
+    "compares them; with --experts, files of records of so many bytes, one READ each; with --read-write, WRITEs a "
+    "pattern into the peer's region and READs it back.\n"
     "  --device DEV        one rail, repeatable; rxe0 by default\n"
     "  --gid-index N       on every device; 1 by default\n"
     "  --file SHARD=PATH   what this shard holds, repeatable\n"
@@ -49,6 +51,7 @@ static struct {
     struct range ranges[RANGES_MAX];
     int n_ranges;
     int rails, rails_again; /* -1: as many as there are devices */
+    uint32_t record_bytes;  /* 0: not the expert tier */
     bool read_write, forever, wrong_gid, wrong_rkey, write, wait;
     const char *stop_after;
 } options = { .gid_index = 1, .rails = -1, .rails_again = -1 };
@@ -94,20 +97,24 @@ static void send_bytes(const void *bytes, size_t len, const char *step)
     after(step);
 }
 
-/* ---- the weight tier's preamble (protocol 1.5) ---- */
+/* ---- the preambles of the weight and the expert tier (protocol 1.5, 1.4) ---- */
 
 static void ask_for_model(const char *model)
 {
-    uint8_t request[4 + 8192], head[4];
+    uint8_t request[4 + 8192];
     size_t len = strlen(model);
     if (len > 8192)
         raw_end(RAW_USAGE, "the model's name is too long");
     memcpy(raw_put_u32(request, (uint32_t)len), model, len);
     send_bytes(request, 4 + len, "request");
+}
 
+static void take_manifest(uint32_t most_bytes)
+{
+    uint8_t head[4];
     raw_expect(client.fd, head, sizeof head, "manifest");
     uint32_t manifest_len = raw_u32(head);
-    if (manifest_len == 0 || manifest_len > 256u << 20)
+    if (manifest_len == 0 || manifest_len > most_bytes)
         raw_end(RAW_WRONG, "a manifest of %u bytes", manifest_len);
     char *manifest = calloc(1, manifest_len + 1);
     if (!manifest || !raw_read(client.fd, manifest, manifest_len))
@@ -213,13 +220,14 @@ static void move(int rail, enum ibv_wr_opcode opcode, uint32_t shard, uint64_t o
                 ibv_wc_status_str(status));
 }
 
-/* A range in chunks, over the rails in turn. */
+/* A range in chunks, over the rails in turn: expert e's record by rail e mod rails, where the range is the file. */
 static void compare(const struct file *file, const struct range *range)
 {
+    const uint32_t chunk = options.record_bytes ? options.record_bytes : CHUNK_BYTES;
     int rail = 0;
     for (uint64_t at = range->offset; at < range->offset + range->len; rail = (rail + 1) % client.n) {
         uint64_t left = range->offset + range->len - at;
-        uint32_t len = left < CHUNK_BYTES ? (uint32_t)left : CHUNK_BYTES;
+        uint32_t len = left < chunk ? (uint32_t)left : chunk;
         memset(client.landing, 0, len);
         move(rail, IBV_WR_RDMA_READ, file->shard, at, len);
         if (memcmp(client.landing, file->bytes + at, len) != 0)
@@ -337,6 +345,15 @@ static void add_device(const char *name)
     options.devices[options.n_devices++] = name;
 }
 
+static uint32_t record_size(const char *text)
+{
+    char *end;
+    unsigned long long value = number(text, &end);
+    if (*end || value == 0 || value > CHUNK_BYTES)
+        raw_end(RAW_USAGE, "records of %s bytes, not of 1 to %u", text, CHUNK_BYTES);
+    return (uint32_t)value;
+}
+
 static void set_option(int option, const char *value)
 {
     switch (option) {
@@ -376,6 +393,9 @@ static void set_option(int option, const char *value)
     case 'w':
         options.wait = true;
         break;
+    case 'e':
+        options.record_bytes = record_size(value);
+        break;
     case 'x':
         options.read_write = true;
         break;
@@ -389,15 +409,18 @@ static void set_option(int option, const char *value)
 static void read_options(int argc, char **argv)
 {
     static const struct option known[] = {
-        { "device", 1, NULL, 'd' },      { "gid-index", 1, NULL, 'g' },  { "file", 1, NULL, 'f' },
-        { "range", 1, NULL, 'r' },       { "forever", 0, NULL, 'F' },    { "rails", 1, NULL, 'n' },
-        { "rails-again", 1, NULL, 'N' }, { "wrong-gid", 0, NULL, 'G' },  { "wrong-rkey", 0, NULL, 'K' },
-        { "write", 0, NULL, 'W' },       { "stop-after", 1, NULL, 's' }, { "wait", 0, NULL, 'w' },
-        { "read-write", 0, NULL, 'x' },  { "help", 0, NULL, 'h' },       { 0 },
+        { "device", 1, NULL, 'd' },      { "gid-index", 1, NULL, 'g' },
+        { "file", 1, NULL, 'f' },        { "range", 1, NULL, 'r' },
+        { "forever", 0, NULL, 'F' },     { "rails", 1, NULL, 'n' },
+        { "rails-again", 1, NULL, 'N' }, { "wrong-gid", 0, NULL, 'G' },
+        { "wrong-rkey", 0, NULL, 'K' },  { "write", 0, NULL, 'W' },
+        { "stop-after", 1, NULL, 's' },  { "wait", 0, NULL, 'w' },
+        { "read-write", 0, NULL, 'x' },  { "experts", 1, NULL, 'e' },
+        { "help", 0, NULL, 'h' },        { 0 },
     };
     for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;)
         set_option(option, optarg);
-    if (argc - optind != (options.read_write ? 2 : 3))
+    if (argc - optind != (options.read_write || options.record_bytes ? 2 : 3))
         raw_end(RAW_USAGE, "%s", help);
     if (options.n_devices == 0)
         add_device("rxe0");
@@ -409,8 +432,10 @@ int main(int argc, char **argv)
     char *end;
     unsigned long long port = number(argv[optind + 1], &end);
     client.fd = raw_dial(argv[optind], (uint16_t)port);
-    if (!options.read_write)
+    if (!options.read_write && !options.record_bytes)
         ask_for_model(argv[optind + 2]);
+    if (!options.read_write)
+        take_manifest(options.record_bytes ? 16u << 20 : 256u << 20);
     shake_hands();
     work();
     stay();
