@@ -180,7 +180,7 @@ static struct penstock_lora *lora_new(struct penstock_catalogue *catalogue, cons
     return NULL;
 }
 
-/* An opening with room for the config, or with the caller's in it. */
+/* An opening, which has the one reference that there is, with room for the config, or with the caller's in it. */
 static struct opening *opening_new(struct penstock_lora *lora, const struct penstock_lora_options *o, size_t len)
 {
     struct opening *opening = calloc(1, sizeof *opening);
@@ -195,7 +195,6 @@ static struct opening *opening_new(struct penstock_lora *lora, const struct pens
     }
     if (o->config)
         memcpy(opening->config, o->config, len);
-    atomic_fetch_add_explicit(&lora->refs, 1, memory_order_relaxed);
     opening->lora = lora;
     return opening;
 }
@@ -248,11 +247,12 @@ int penstock_lora_start(struct penstock_session *session, const struct penstock_
     code = submit(session, &o, opening, &config, op, error);
     if (code) {
         client_lora_unref(made);
-        client_lora_unref(made);
         free(opening->config);
         free(opening);
         return code;
     }
+    /* The caller's own. The operation has not been polled for, so that it still has the other. */
+    atomic_fetch_add_explicit(&made->refs, 1, memory_order_relaxed);
     *lora = made;
     return 0;
 }

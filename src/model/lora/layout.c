@@ -81,10 +81,11 @@ static int check_tensor(const struct penstock_tensor *t, struct penstock_error *
     return 0;
 }
 
-/* Both matrices of a module, of which a is the first that was found. next: NULL, or what comes behind it in order. */
-static int check_pair(const struct found *a, const struct found *next, struct penstock_error *error)
+/* Whether the matrix a and what comes behind it in order are those of one module. */
+static int check_pair(const struct found *a, bool last, struct penstock_error *error)
 {
-    bool pair = next && same_place(a, next);
+    const struct found *next = a + 1;
+    bool pair = !last && same_place(a, next);
     if (pair && a->name.matrix == next->name.matrix)
         return base_error_set(error, PENSTOCK_ECORRUPT, "tensors \"%.180s\" and \"%.180s\": two for one place",
                               a->tensor->name, next->tensor->name);
@@ -118,10 +119,10 @@ static int pair_matrices(const struct model_lora_config *config, uint64_t max_ra
 {
     uint64_t effort = 0;
     for (size_t i = 0; i < found->n; i += 2) {
-        const struct found *a = &found->at[i], *b = i + 1 < found->n ? a + 1 : NULL;
-        uint64_t rank;
+        const struct found *a = &found->at[i], *b = a + 1;
+        uint64_t rank = 0;
         struct penstock_lora_entry e;
-        int code = check_pair(a, b, error);
+        int code = check_pair(a, i + 1 == found->n, error);
         code = code ? code : check_tensor(a->tensor, error);
         code = code ? code : check_tensor(b->tensor, error);
         if (code == 0) {
@@ -131,7 +132,7 @@ static int pair_matrices(const struct model_lora_config *config, uint64_t max_ra
         }
         code = code ? code : check_rank(a, b->tensor, rank, max_rank, error);
         if (code == 0 && i + 2 < found->n && same_place(a, a + 2))
-            code = check_pair(b, a + 2, error); /* a second B: A's come first */
+            code = check_pair(b, false, error); /* a second B: A's come first */
         if (code)
             return code;
         e = (struct penstock_lora_entry){ .module = base_pool_string(&out->pool, a->name.module, a->name.module_len),
