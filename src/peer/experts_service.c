@@ -30,7 +30,9 @@ static enum peer_request_kind parse(const struct peer_served *served, const uint
     return PEER_REQUEST_RANGE;
 }
 
-static const struct peer_requests requests = { .request_bytes = PENSTOCK_EXPERT_REQUEST_BYTES, .parse = parse };
+static const struct peer_requests requests = { .request_bytes = PENSTOCK_EXPERT_REQUEST_BYTES,
+                                               .parse = parse,
+                                               .warm_pages = true };
 
 /* ---- the manifest, which comes before anything is asked ---- */
 
