@@ -191,6 +191,15 @@ bool residency_evict(struct residency_arena *arena, struct residency_work *work)
     return true;
 }
 
+/* A fault that nobody waits for yet, else who came last. */
+static struct residency_want *want_too_many(const struct residency_arena *arena)
+{
+    for (struct base_list *node = arena->wants.prev; node != &arena->wants; node = node->prev)
+        if (want_at(node)->fault && want_at(node)->fault->waiters == 0)
+            return want_at(node);
+    return want_at(arena->wants.prev);
+}
+
 void residency_settle(struct residency_arena *arena, struct residency_work *work)
 {
     if (arena->n_wants == 0 && arena->free_slots + arena->hopeful >= arena->low_slots)
@@ -199,8 +208,8 @@ void residency_settle(struct residency_arena *arena, struct residency_work *work
         grant(arena, want_at(arena->wants.next), take_free(arena), work);
     while (arena->n_wants > arena->hopeful && residency_evict(arena, work))
         ;
-    while (arena->n_wants > arena->hopeful) /* the last to come are the ones too many */
-        grant(arena, want_at(arena->wants.prev), RESIDENCY_NONE, work);
+    while (arena->n_wants > arena->hopeful)
+        grant(arena, want_too_many(arena), RESIDENCY_NONE, work);
     while (arena->n_wants == 0 && arena->free_slots + arena->hopeful < arena->low_slots &&
            arena->spilling < SPILLS_MAX && !disk_is_bad(arena) && residency_evict(arena, work))
         ;
