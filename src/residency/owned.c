@@ -36,7 +36,8 @@ void residency_owned_add(struct residency_client *client, uint32_t entry)
 void residency_owned_remove_all(struct residency_client *client)
 {
     struct residency_arena *arena = client->arena;
-    base_vec_for_each (owned, &client->owned) {
+    for (size_t i = 0; i < client->owned.n; i++) {
+        const struct residency_owned *owned = &client->owned.at[i];
         struct residency_work work = { 0 };
         pthread_mutex_lock(&arena->lock);
         if (still_owned(arena, owned)) {

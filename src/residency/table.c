@@ -11,10 +11,10 @@ void residency_table_init(struct residency_table *table, const uint64_t seed[2],
 
 void residency_table_fini(struct residency_table *table)
 {
-    base_vec_for_each (segment, &table->nodes)
-        free(*segment);
-    base_vec_for_each (segment, &table->buckets)
-        free(*segment);
+    for (size_t i = 0; i < table->nodes.n; i++)
+        free(table->nodes.at[i]);
+    for (size_t i = 0; i < table->buckets.n; i++)
+        free(table->buckets.at[i]);
     base_vec_free(&table->nodes);
     base_vec_free(&table->buckets);
     table->used = table->fresh = table->spare = 0;
