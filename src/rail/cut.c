@@ -77,8 +77,7 @@ static void fill(struct rail_transfer *transfer, struct rail_work *work, uint64_
     do {
         uint64_t take = range->len_bytes - at;
         if (take > piece_bytes - len)
-            take =
-                work->bounce == RAIL_BOUNCE_NONE ? share(take, piece_bytes - len, max_bytes - len) : piece_bytes - len;
+            take = max_bytes >= RAIL_PIECE_MIN ? share(take, piece_bytes - len, max_bytes - len) : piece_bytes - len;
         bool goes_on = piece && range->local_offset + at - len == local;
         if (take == 0 || (!goes_on && work->n_pieces == sges_max))
             break;
@@ -106,12 +105,18 @@ struct rail_work *rail_cut(struct rail_engine *engine, struct rail_transfer *tra
 {
     uint32_t cell = RAIL_BOUNCE_NONE;
     uint64_t max_bytes = transfer->rail ? RAIL_BOUND_MAX : RAIL_PIECE_MAX;
+    if (max_bytes > engine->message_max_bytes)
+        max_bytes = engine->message_max_bytes;
     if (transfer->bounced) {
         cell = rail_bounce_take(&engine->bounce);
         if (cell == RAIL_BOUNCE_NONE)
             return NULL;
-        piece_bytes = max_bytes = engine->bounce.cell_bytes;
+        piece_bytes = engine->bounce.cell_bytes;
+        if (max_bytes > piece_bytes)
+            max_bytes = piece_bytes;
     }
+    if (piece_bytes > max_bytes)
+        piece_bytes = max_bytes;
     struct rail_work *work = work_new(engine);
     if (!work) {
         if (cell != RAIL_BOUNCE_NONE)

@@ -311,10 +311,13 @@ int rail_engine_new(const struct rail_engine_config *config, struct rail_engine 
     if (config->depth == 0)
         engine->config.depth = RAIL_DEPTH;
     engine->sges_max = RAIL_SGES;
+    engine->message_max_bytes = UINT64_MAX;
     for (size_t i = 0; i < config->devices->n; i++) {
-        uint32_t sges_max = config->devices->ports[i].sges_max;
+        uint32_t sges_max = config->devices->ports[i].sges_max, bytes_max = config->devices->ports[i].message_bytes_max;
         if (sges_max > 0 && sges_max < engine->sges_max)
             engine->sges_max = sges_max;
+        if (bytes_max > 0 && bytes_max < engine->message_max_bytes)
+            engine->message_max_bytes = bytes_max;
     }
     /* As many as can be posted. What failed rails leave behind is more only while nothing new is cut. */
     engine->n_works = config->n_rails * engine->config.depth;

@@ -112,6 +112,7 @@ struct rail_slot {
 struct rail_engine {
     struct rail_engine_config config; /* without zeroes that mean a default */
     uint32_t sges_max;                /* of any rail here, so that any work fits any rail */
+    uint64_t message_max_bytes;       /* likewise */
 
     /* Transfers: with bytes that no work has been made for, in order; with work outstanding only; ended, done not
      * called yet. */

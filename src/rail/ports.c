@@ -155,6 +155,7 @@ static void take(const struct verbs_port *port, const struct verbs_gid *gid, con
                                 .work_requests_max = at_least_one(port->work_requests_max),
                                 .sges_max = at_least_one(port->sges_max),
                                 .mr_bytes_max = port->mr_bytes_max,
+                                .message_bytes_max = port->message_bytes_max,
                                 .peer_rail = wish ? wish->peer_rail : PENSTOCK_PEER_RAIL_ANY };
     snprintf(rail->device, sizeof rail->device, "%s", port->device);
     memcpy(rail->gid, gid->raw, sizeof rail->gid);

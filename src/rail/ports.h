@@ -14,8 +14,9 @@ struct rail_port {
     uint8_t reads_out, reads_in; /* 1..128: what its QPs can have outstanding, and take */
     uint32_t work_requests_max, sges_max;
     uint64_t mr_bytes_max;
-    uint8_t peer_rail; /* wished for; PENSTOCK_PEER_RAIL_ANY */
-    char why[160];     /* "RoCE v2, IPv4 10.0.0.2: the first routable of 6 GIDs" */
+    uint32_t message_bytes_max; /* 0: not known */
+    uint8_t peer_rail;          /* wished for; PENSTOCK_PEER_RAIL_ANY */
+    char why[160];              /* "RoCE v2, IPv4 10.0.0.2: the first routable of 6 GIDs" */
 };
 
 #define RAIL_LEFT_OUT_MAX 480

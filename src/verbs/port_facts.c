@@ -163,7 +163,8 @@ static int fill_in(const struct verbs_ib_api *api, struct ibv_context *context, 
                              .reads_in = reads(device->max_qp_rd_atom),
                              .work_requests_max = least(device->max_qp_wr, INT_MAX),
                              .sges_max = least(device->max_sge, device->max_sge_rd > 0 ? device->max_sge_rd : INT_MAX),
-                             .mr_bytes_max = device->max_mr_size };
+                             .mr_bytes_max = device->max_mr_size,
+                             .message_bytes_max = attr.max_msg_sz };
     snprintf(port->device, sizeof port->device, "%s", name);
     snprintf(port->state, sizeof port->state, "%s", verbs_ib_port_state(attr.state));
     port->gids = calloc(VERBS_GIDS_MAX, sizeof *port->gids);

@@ -48,7 +48,8 @@ struct verbs_port {
     uint8_t reads_in;                     /* and take as the responder */
     uint32_t work_requests_max, sges_max; /* of a QP */
     uint64_t mr_bytes_max;
-    struct verbs_gid *gids; /* those in use, by index */
+    uint32_t message_bytes_max; /* of one READ or WRITE; 0: not known */
+    struct verbs_gid *gids;     /* those in use, by index */
     size_t n_gids;
 };
 

@@ -64,6 +64,7 @@ static int port_describe(const struct sim_port *port, struct verbs_port *out)
                                 .work_requests_max = o->work_requests_max,
                                 .sges_max = o->sges_max,
                                 .mr_bytes_max = o->mr_bytes_max,
+                                .message_bytes_max = o->message_bytes_max,
                                 .n_gids = port->gids.n };
     memcpy(out->device, port->device->name, sizeof out->device);
     snprintf(out->state, sizeof out->state, "%s", port->active ? "ACTIVE" : "DOWN");

@@ -133,6 +133,7 @@ struct sim_port *sim_port(struct verbs_world *world, const char *device, const s
     o->work_requests_max = DEFAULT(o->work_requests_max, 8192);
     o->sges_max = DEFAULT(o->sges_max, 16);
     o->mr_bytes_max = DEFAULT(o->mr_bytes_max, UINT64_C(1) << 40);
+    o->message_bytes_max = DEFAULT(o->message_bytes_max, UINT32_C(1) << 30);
     port->active = !o->down;
 
     unsigned n_ports = 0; /* of the host: its number for the GID */

@@ -3,8 +3,7 @@
 
 #include "fabric.h"
 
-#define LOCAL_LENGTH 1                  /* ibv_wc_status */
-#define MESSAGE_MAX (UINT64_C(1) << 31) /* of one work request */
+#define LOCAL_LENGTH 1 /* ibv_wc_status */
 
 static struct sim_port *port_numbered(struct verbs_device *device, uint8_t number)
 {
@@ -188,7 +187,7 @@ static int post_one(struct sim_qp *qp, const struct verbs_request *request, stru
         sges[i] = request->sges[i];
         work->len_bytes += sges[i].len_bytes;
     }
-    if (work->len_bytes > MESSAGE_MAX)
+    if (work->len_bytes > qp->port->options.message_bytes_max)
         work->status = LOCAL_LENGTH;
     qp->tail++;
     qp->port->counters.work_requests++;

@@ -44,6 +44,7 @@ struct sim_port_options {
     uint8_t reads_out, reads_in;          /* (16) */
     uint32_t work_requests_max, sges_max; /* (8192, 16) */
     uint64_t mr_bytes_max;                /* (2^40) */
+    uint32_t message_bytes_max;           /* (2^30) */
     bool down, infiniband, no_dmabuf;
     bool no_gid; /* else one at index 0: RoCE v2, ::ffff:10.77.PORT.HOST, both counted from 0 and 1 */
 };

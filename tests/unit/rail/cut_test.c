@@ -123,6 +123,17 @@ static void no_work_request_is_longer_than_16_mib_however_long_the_range(void **
     rig_end(&rig);
 }
 
+static void no_work_request_is_longer_than_a_port_takes(void **state)
+{
+    (void)state;
+    struct rig_options small = { .port = { .message_bytes_max = 64 * KIB } };
+    struct rig_options large = { .port = { .gbps = 1600, .message_bytes_max = 3 * MIB } };
+    const struct rail_range ranges[] = { { 0, 0, 40 * KIB, 0 }, { 40 * KIB, 40 * KIB, 100 * KIB, 0 } };
+    const struct rail_range longer = { .len_bytes = 5 * MIB };
+    assert_string_equal(posted_of(ranges, 2, small), "R0+0:65536 R0+65536:65536 R0+131072:12288");
+    assert_string_equal(posted_of(&longer, 1, large), "R0+0:2621440 R0+2621440:1310720 R0+3932160:1310720");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +146,7 @@ int main(void)
         cmocka_unit_test(no_stub_is_cut_off),
         cmocka_unit_test(joined_ranges_end_where_a_range_does_unless_it_is_long),
         cmocka_unit_test(no_work_request_is_longer_than_16_mib_however_long_the_range),
+        cmocka_unit_test(no_work_request_is_longer_than_a_port_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

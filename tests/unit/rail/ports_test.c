@@ -32,6 +32,7 @@ static struct verbs_port *add_port(const char *device, uint8_t number)
                                  .work_requests_max = 1000,
                                  .sges_max = 30,
                                  .mr_bytes_max = 1 << 30,
+                                 .message_bytes_max = 1 << 23,
                                  .gids = gids[ports.n] };
     snprintf(port->device, sizeof port->device, "%s", device);
     ports.n++;
@@ -175,6 +176,7 @@ static void a_rail_has_what_its_port_can(void **state)
     assert_int_equal(rail->work_requests_max, 1000);
     assert_int_equal(rail->sges_max, 30);
     assert_int_equal(rail->mr_bytes_max, 1 << 30);
+    assert_int_equal(rail->message_bytes_max, 1 << 23);
     assert_int_equal(rail->peer_rail, 5);
 }
 

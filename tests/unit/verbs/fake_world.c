@@ -27,6 +27,7 @@ int fake_world_reset(void **state)
                   .max_qp_init_rd_atom = 16 },
         .port = { .state = IBV_PORT_ACTIVE,
                   .active_mtu = IBV_MTU_4096,
+                  .max_msg_sz = 1u << 30,
                   .gid_tbl_len = 4,
                   .active_speed = 64,
                   .active_width = 2,

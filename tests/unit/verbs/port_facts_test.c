@@ -56,6 +56,7 @@ static void a_port_is_what_its_device_says(void **state)
     assert_int_equal(port->work_requests_max, 4096);
     assert_int_equal(port->sges_max, 16); /* a READ's */
     assert_int_equal(port->mr_bytes_max, UINT64_C(1) << 40);
+    assert_int_equal(port->message_bytes_max, 1u << 30);
 }
 
 static void only_gids_in_use_are_there_with_index_and_type(void **state)
