@@ -59,9 +59,9 @@ static int parse_peer_rail(const char *whole, const char *text, bool at_peer, st
                               "rail \"%s\": \"@\" is a client's, which chooses a peer's rail "
                               "with it",
                               whole);
-    if (!number(text, PENSTOCK_PEER_RAIL_ANY - 1, &index))
-        return base_error_set(error, PENSTOCK_EINVAL, "rail \"%s\": peer rail \"%s\" is no index (0 to %u)", whole,
-                              text, PENSTOCK_PEER_RAIL_ANY - 1);
+    if (!number(text, PENSTOCK_RAILS_MAX - 1, &index))
+        return base_error_set(error, PENSTOCK_EINVAL, "rail \"%s\": peer rail \"%s\" is no index (0 to %d)", whole,
+                              text, PENSTOCK_RAILS_MAX - 1);
     wish->peer_rail = (uint8_t)index;
     return 0;
 }
