@@ -52,8 +52,9 @@ class Agent:
             return f.read()
 
     def die(self):
-        """The whole host, at once, and as soon as this is answered: nobody is told."""
-        self.start(["sh", "-c", "sleep 0.2; echo o >/proc/sysrq-trigger"])
+        """The whole host, at once, and as soon as this is answered: nobody is told. An orderly end (`o`) now and then
+        leaves QEMU there with packets from here that it neither takes nor refuses, and whose QPs cannot be destroyed."""
+        self.start(["sh", "-c", "sleep 0.2; echo b >/proc/sysrq-trigger"])
         return True
 
 

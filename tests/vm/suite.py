@@ -51,15 +51,16 @@ class Tap(unittest.TestResult):
     def addSuccess(self, test):
         self.result("ok", test)
 
-    def addSkip(self, test, reason):
-        self.result("ok", test, f" # SKIP {reason}")
-
     def addFailure(self, test, err):
         super().addFailure(test, err)
         self.result("not ok", test)
         self.say(*("# " + line for line in words_of(err)))
 
     addError = addFailure
+
+    def addSkip(self, test, reason):
+        """None here may: in this guest there is all that any of them asks for."""
+        self.addFailure(test, (AssertionError, AssertionError("skipped: " + reason), None))
 
 
 def words_of(err):
