@@ -119,7 +119,10 @@ static int parse(int argc, char **argv, struct command *c)
     if (argc - optind != 2 || strcmp(argv[optind], "experts") != 0)
         return wrong("", "what to measure and a PEER are needed: experts PEER");
     c->options.peer = argv[optind + 1];
-    return CLI_OK;
+    struct penstock_error error;
+    const struct penstock_options *o = &c->reach.options;
+    return reach_environment((enum penstock_transport)o->transport, o->rails, &error) ? CLI_OK
+                                                                                      : wrong("", error.message);
 }
 
 /* ---- what came of it ---- */

@@ -110,7 +110,11 @@ static int parse(int argc, char **argv, struct command *c)
         return wrong("LAYER is a number, not ", argv[optind + 1]);
     if (!parse_number(argv[optind + 2], &c->expert))
         return wrong("EXPERT is a number, not ", argv[optind + 2]);
-    return c->output && !*c->output ? wrong("", "-o is empty") : CLI_OK;
+    if (c->output && !*c->output)
+        return wrong("", "-o is empty");
+    const struct penstock_options *o = &c->reach.options;
+    return reach_environment((enum penstock_transport)o->transport, o->rails, &error) ? CLI_OK
+                                                                                      : wrong("", error.message);
 }
 
 /* ---- what came ---- */

@@ -140,7 +140,7 @@ static int parse(int argc, char **argv, struct pull_options *options, struct bas
     options->model = argv[optind + 1];
     if (options->output && !*options->output)
         return wrong("", "-o is empty");
-    return CLI_OK;
+    return reach_environment(options->transport, options->rails, &error) ? CLI_OK : wrong("", error.message);
 }
 
 static const char *verdict(const struct pull_options *options, const struct pull_result *result)

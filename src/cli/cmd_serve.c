@@ -174,7 +174,10 @@ static bool parse_environment(struct peer_options *options)
     const struct rail_wishes *wishes = &options->rails;
     const char *rails = getenv("PENSTOCK_RAILS");
     bool said = wishes->none || wishes->automatic || wishes->n_named > 0;
-    return said || !rails || !*rails || parse_rail(options, "PENSTOCK_RAILS", rails);
+    if (said || !rails || !*rails)
+        return true;
+    options->rails_from = "PENSTOCK_RAILS";
+    return parse_rail(options, options->rails_from, rails);
 }
 
 static bool parse_level(const char *text, enum base_log_level *out)

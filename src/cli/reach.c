@@ -61,6 +61,22 @@ bool reach_rail(struct reach *reach, const char *argument, struct penstock_error
     return rail_wishes_add(&wishes, reach->options.rails, false, why) == 0;
 }
 
+bool reach_environment(enum penstock_transport transport, const char *rails, struct penstock_error *why)
+{
+    struct rail_wishes wishes = { 0 };
+    const char *said = getenv("PENSTOCK_TRANSPORT"), *said_rails = getenv("PENSTOCK_RAILS");
+    if (said && *said && !reach_transport_of(said, &transport)) {
+        base_error_set(why, PENSTOCK_EINVAL, "PENSTOCK_TRANSPORT takes auto, rdma or tcp, not %.100s", said);
+        return false;
+    }
+    if (transport == PENSTOCK_TRANSPORT_TCP || rails || !said_rails || !*said_rails)
+        return true;
+    if (rail_wishes_add(&wishes, said_rails, false, why) == 0)
+        return true;
+    base_error_in(why, "PENSTOCK_RAILS");
+    return false;
+}
+
 bool reach_timeout(struct reach *reach, const char *argument, const char **why)
 {
     char *end;

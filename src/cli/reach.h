@@ -21,6 +21,10 @@ bool reach_transport(struct reach *reach, const char *argument, const char **why
 bool reach_rail(struct reach *reach, const char *argument, struct penstock_error *why);
 bool reach_timeout(struct reach *reach, const char *argument, const char **why);
 
+/* Once the command line is read: what the environment says where it says nothing. rails: of --rail; NULL: none was
+ * given. */
+bool reach_environment(enum penstock_transport transport, const char *rails, struct penstock_error *why);
+
 /* "auto", "rdma", "tcp". */
 bool reach_transport_of(const char *name, enum penstock_transport *out);
 

@@ -31,6 +31,7 @@ struct peer_options {
     uint64_t max_memory_bytes; /* 0: no ceiling */
     int64_t drain_ns;
     struct rail_wishes rails;
+    const char *rails_from; /* where they were said, for errors; NULL: --rail */
     enum peer_hold_how hold;
     struct verbs_world *world; /* NULL: libibverbs. Outlives peer_run */
     double deadline_scale;     /* 1; tests shorten every deadline of a client with it */

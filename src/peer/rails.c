@@ -18,7 +18,7 @@ int peer_rails_open(struct peer_server *server, struct penstock_error *error)
     if (code && wishes->n_named > 0) {
         if (error)
             *error = why;
-        base_error_in(error, "--rail");
+        base_error_in(error, "%s", server->options->rails_from ? server->options->rails_from : "--rail");
         return code;
     }
     if (code) {

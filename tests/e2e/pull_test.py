@@ -186,11 +186,11 @@ class Transports(PullTest):
             told = pull("--transport", "tcp", PENSTOCK_TRANSPORT="roce")
             rails = pull("--transport", "rdma", PENSTOCK_RAILS="mlx5_0:zz")
             none = pull("-v", PENSTOCK_TRANSPORT="auto", PENSTOCK_RAILS="none")
-        self.assertEqual(bogus.returncode, 1)
-        self.assertIn("PENSTOCK_TRANSPORT: 'roce' is none of auto, rdma, tcp", bogus.stderr)
+        self.assertEqual(bogus.returncode, 2)
+        self.assertIn("PENSTOCK_TRANSPORT takes auto, rdma or tcp, not roce", bogus.stderr)
         self.assertEqual(told.returncode, 0)
-        self.assertEqual(rails.returncode, 1)
-        self.assertRegex(rails.stderr, "^penstock: PENSTOCK_RAILS: .*zz")
+        self.assertEqual(rails.returncode, 2)
+        self.assertRegex(rails.stderr, "^penstock pull: PENSTOCK_RAILS: .*zz")
         self.assertIn("over TCP: RDMA is turned off", none.stderr)
 
     def test_listing_asks_for_no_rails(self):
@@ -205,6 +205,7 @@ class Transports(PullTest):
             for words, said in ((("--transport", "ib"), "--transport takes auto, rdma or tcp, not ib"),
                                 (("--rail", "mlx5_0:zz"), "--rail: .*zz"),
                                 (("--rail", "mlx5_0@x"), "--rail: .*x"),
+                                (("--rail", "mlx5_0@8"), r"--rail: .*0 to 7"),
                                 (("--rail", "none", "--rail", "mlx5_0"), "--rail: .*none")):
                 done = self.run_penstock("pull", peer.address, "fake", *words)
                 self.assertEqual(done.returncode, 2)

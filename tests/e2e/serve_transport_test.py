@@ -93,6 +93,8 @@ class Rails(harness.PeerTest):
         self.assert_misused("PENSTOCK_RAILS: .*stands alone")
         peer = self.serve(self.path("m"), options=("--rail", "none"))
         peer.wait_for_log("RDMA is turned off")
+        os.environ["PENSTOCK_RAILS"] = "no-such-device"
+        self.assert_refuses_to_start("error: PENSTOCK_RAILS: ", "--weights", self.path("m"))
 
 
 if __name__ == "__main__":
