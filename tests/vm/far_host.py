@@ -52,8 +52,8 @@ class Agent:
             return f.read()
 
     def die(self):
-        """The whole host, at once, and as soon as this is answered: nobody is told. An orderly end (`o`) now and then
-        leaves QEMU there with packets from here that it neither takes nor refuses, and whose QPs cannot be destroyed."""
+        """The whole host, at once, and as soon as this is answered: nobody is told. Not in order (`o`): after that the
+        client's ibv_destroy_qp has been seen to wait in rdma_rxe for longer than a test does; why is not known."""
         self.start(["sh", "-c", "sleep 0.2; echo b >/proc/sysrq-trigger"])
         return True
 
