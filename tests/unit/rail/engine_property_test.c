@@ -51,7 +51,7 @@ static struct rig_options random_options(void)
     static const uint32_t depths[] = { 0, 0, 1, 2, 7, 64 };
     struct rig_options options = { .n_rails = 1 + below(4), .region_bytes = BYTES, .memory_bytes = BYTES };
     options.port.sges_max = (uint32_t)(1 + below(5));
-    options.port.message_bytes_max = one_in(4) ? 4096 << below(10) : 0;
+    options.port.message_bytes_max = one_in(4) ? UINT32_C(4096) << below(10) : 0;
     options.port.reads_out = options.port.reads_in = one_in(2) ? 16 : (uint8_t)(1 + below(20));
     options.engine.depth = depths[below(6)];
     options.engine.outstanding_max = one_in(6) ? (uint32_t)(1 + below(5)) : 0;
