@@ -32,7 +32,7 @@ static enum peer_request_kind parse(const struct peer_served *served, const uint
 
 static const struct peer_requests requests = { .request_bytes = PENSTOCK_EXPERT_REQUEST_BYTES,
                                                .parse = parse,
-                                               .warm_pages = true };
+                                               .copy_warm = true };
 
 /* ---- the manifest, which comes before anything is asked ---- */
 

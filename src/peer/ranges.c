@@ -42,7 +42,7 @@ static int answer(struct peer_transfer *transfer, struct peer_connection *c, con
                   const uint8_t *raw, size_t n, struct penstock_error *error)
 {
     struct look look = { 0 };
-    transfer->warm = requests->warm_pages && atomic_load(&c->served->warmed_bytes) == c->served->bytes;
+    transfer->copy = requests->copy_warm && atomic_load(&c->served->warmed_bytes) == c->served->bytes;
     for (size_t i = 0; i < n; i++, raw += requests->request_bytes) {
         struct peer_range range;
         bool more = i + 1 < n;

@@ -23,7 +23,7 @@ struct peer_range {
 struct peer_requests {
     size_t request_bytes; /* of each, PEER_REQUEST_BYTES_MAX at most */
     enum peer_request_kind (*parse)(const struct peer_served *served, const uint8_t *raw, struct peer_range *range);
-    bool warm_pages; /* long ranges go as pages once the worker has warmed all of it, rather than by sendfile */
+    bool copy_warm; /* ranges are copied once the worker has warmed all of it: sooner there, for more CPU */
     /* Queues the whole answer to a request that is the tier's own. NULL: there are none. */
     int (*other)(struct peer_transfer *transfer, struct peer_connection *connection, const uint8_t *raw, bool more,
                  struct penstock_error *error);

@@ -15,7 +15,7 @@ void peer_transfer_init(struct peer_transfer *transfer, struct net_stream *strea
     transfer->sent_bytes = 0;
     transfer->no_sendfile = !stream->ops->sendfile;
     transfer->no_pages = !stream->ops->write_pages;
-    transfer->warm = false;
+    transfer->copy = false;
     transfer->fleeting = false;
     transfer->n = 0;
     transfer->queued_bytes = 0;
@@ -151,12 +151,13 @@ int peer_transfer_range(struct peer_transfer *transfer, const struct peer_file *
     int code = queue(transfer, &status_ok, 1, error);
     if (code)
         return code;
-    if (len >= long_bytes && !transfer->no_sendfile && (!transfer->warm || transfer->no_pages)) {
+    if (len >= long_bytes && !transfer->no_sendfile && !transfer->copy) {
         code = peer_transfer_flush(transfer, true, error);
         if (code == 0)
             code = by_sendfile(transfer, file, &offset, &len, more, error);
         if (code != 0)
             return code < 0 ? code : 0;
     }
+    transfer->fleeting = transfer->fleeting || transfer->copy;
     return queue(transfer, file->mapping + offset, (size_t)len, error);
 }

@@ -25,8 +25,8 @@ struct peer_file {
 /* Which way is fastest (bench/README.md has the figures of bench/crossover). Ranges of an average length from
  * PEER_PAGES_MIN_BYTES on leave the mapping uncopied, shorter ones by writev, which copies; single ones that are long
  * enough by sendfile: from PEER_SENDFILE_MIN_BYTES on, and where pages cannot go uncopied already from
- * PEER_SENDFILE_OVER_WRITEV_BYTES on. sendfile moves 64 KiB at a time and reads ahead on a cold file, pages move 1 MiB:
- * on a warm one they take a fifth less CPU for records of 1.77 MB. */
+ * PEER_SENDFILE_OVER_WRITEV_BYTES on. Who asks to copy gets records of 1.77 MB soonest: the client's copy runs beside
+ * ours and finds the bytes in the cache. */
 #define PEER_PAGES_MIN_BYTES (4u << 10)
 #define PEER_SENDFILE_MIN_BYTES (128u << 10)
 #define PEER_SENDFILE_OVER_WRITEV_BYTES (24u << 10)
@@ -42,8 +42,8 @@ struct peer_transfer {
     struct net_stream *stream;
     uint64_t sent_bytes;
     bool no_sendfile, no_pages; /* found out, or the stream cannot */
-    bool warm;                  /* its files are in memory and in our page tables: long ranges go as pages too */
-    bool fleeting;              /* something queued may change once it has been flushed: it has to be copied */
+    bool copy;                  /* ranges are, of whatever length: their files are in memory and in our page tables */
+    bool fleeting;              /* something queued is to be copied: it may change once it has been flushed */
     int n;
     size_t queued_bytes;
     struct iovec queued[PEER_TRANSFER_IOVECS];
