@@ -92,6 +92,31 @@ class Expert(Sized):
 
 
 NOW, GUESS = 0, 1
+class LoraPlace(c.Structure):
+    _fields_ = [("module", c.c_char_p), ("layer", c.c_uint64), ("n_in", c.c_uint64), ("n_out", c.c_uint64)]
+
+
+class LoraOptions(Sized):
+    _fields_ = [("size", c.c_size_t), ("max_rank", c.c_uint64), ("places", c.POINTER(LoraPlace)),
+                ("n_places", c.c_uint64), ("config", c.c_char_p), ("config_len_bytes", c.c_uint64),
+                ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
+class LoraEntry(c.Structure):
+    _fields_ = [("module", c.c_char_p), ("layer", c.c_uint64), ("n_in", c.c_uint64), ("n_out", c.c_uint64),
+                ("rank", c.c_uint64), ("scale", c.c_double), ("a_offset_bytes", c.c_uint64),
+                ("a_len_bytes", c.c_uint64), ("b_offset_bytes", c.c_uint64), ("b_len_bytes", c.c_uint64)]
+
+
+class LoraInfo(Sized):
+    _fields_ = [("size", c.c_size_t), ("slot_bytes", c.c_uint64), ("pull_bytes", c.c_uint64), ("max_rank", c.c_uint64),
+                ("entries", c.c_uint64), ("left_out", c.c_uint64), ("rslora", c.c_int), ("fan_in_fan_out", c.c_int)]
+
+
+class LoraLanding(Sized):
+    _fields_ = [("size", c.c_size_t), ("slot", c.POINTER(Memory)), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
 P, STR, ERR, OP = c.c_void_p, c.c_char_p, c.POINTER(Error), c.c_uint64
 
 FUNCTIONS = {
@@ -139,6 +164,14 @@ FUNCTIONS = {
     "penstock_fetch_wait": (c.c_int, [P, c.POINTER(Fetch), ERR]),
     "penstock_fetch_promote": (c.c_int, [P, OP]),
     "penstock_expert_at": (c.c_int, [P, c.c_uint64, c.POINTER(Expert)]),
+    "penstock_lora_start": (c.c_int, [P, c.POINTER(LoraOptions), c.POINTER(P), c.POINTER(OP), ERR]),
+    "penstock_lora_open": (c.c_int, [P, c.POINTER(LoraOptions), c.POINTER(P), ERR]),
+    "penstock_lora_free": (None, [P]),
+    "penstock_lora_about": (c.c_int, [P, c.POINTER(LoraInfo)]),
+    "penstock_lora_at": (c.POINTER(LoraEntry), [P, c.c_size_t]),
+    "penstock_lora_left_out": (STR, [P, c.c_size_t]),
+    "penstock_lora_land": (c.c_int, [P, P, c.POINTER(LoraLanding), c.POINTER(OP), ERR]),
+    "penstock_lora_land_wait": (c.c_int, [P, P, c.POINTER(LoraLanding), ERR]),
     "penstock_models_get": (c.c_int, [STR, c.POINTER(Options), c.POINTER(P), ERR]),
     "penstock_models_count": (c.c_size_t, [P]),
     "penstock_models_at": (c.POINTER(Model), [P, c.c_size_t]),
