@@ -119,9 +119,8 @@ struct residency_swap_io {
     int sys_errno;
 
     struct residency_swap_io *next; /* swap's own from here on */
-    uint64_t checksum;
-    uint64_t moved_bytes;
-    bool write;
+    uint64_t checksum, moved_bytes;
+    bool write, tidy, begun;
 };
 
 /* Start a transfer; always `done` says how it ended. A record is written once between alloc and free. After a failed
