@@ -42,7 +42,7 @@ static void clear(void)
  * few: whatever opens can be read wherever its geometry says that there is a record. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    const uint8_t *end = memchr(data, 0, len);
+    const uint8_t *end = len > 0 ? memchr(data, 0, len) : NULL;
     size_t manifest_len = end ? (size_t)(end - data) : len;
     struct model_expert_manifest m;
     struct model_store store;

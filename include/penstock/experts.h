@@ -99,8 +99,9 @@ struct penstock_fetch {
  * Its completion: 0, the record is there, and in HOST memory is the one that was asked for by its own header; EREFUSED:
  * the peer could not read it, the session goes on; ECORRUPT: it is another record; or what the session died of. A slot
  * whose fetch failed or was cancelled holds nothing of use. */
-PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_fetch(struct penstock_session *session, const struct penstock_fetch *fetch,
-                                                 penstock_op *op, struct penstock_error *error);
+PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_fetch(struct penstock_session *session,
+                                                        const struct penstock_fetch *fetch, penstock_op *op,
+                                                        struct penstock_error *error);
 /* Fetch and wait in one. */
 PENSTOCK_API PENSTOCK_CHECKED int penstock_fetch_wait(struct penstock_session *session,
                                                       const struct penstock_fetch *fetch, struct penstock_error *error);

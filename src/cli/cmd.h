@@ -6,6 +6,7 @@ enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130
 
 int cmd_bench(int argc, char **argv);
 int cmd_fetch(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
 int cmd_lora(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_pull(int argc, char **argv);

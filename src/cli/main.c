@@ -16,6 +16,7 @@ static const struct command {
 } commands[] = {
     { "bench", cmd_bench, "measure a peer" },
     { "fetch", cmd_fetch, "fetch an expert from a peer" },
+    { "inspect", cmd_inspect, "say what a store, a model or a file is made of" },
     { "lora", cmd_lora, "land a LoRA adapter as an engine's slot holds it" },
     { "ls", cmd_ls, "list a peer's models, or a model's tensors" },
     { "pull", cmd_pull, "fetch a model from a peer" },

@@ -89,10 +89,24 @@ static int read_some(struct penstock_session *s, void *to, size_t len, size_t *g
     return 0;
 }
 
+static int read_into_head(struct penstock_session *s, size_t len, struct penstock_error *error)
+{
+    return read_some(s, s->head + s->head_bytes, len - s->head_bytes, &s->head_bytes, s->tier->awaits(s), error);
+}
+
+static int read_answer(struct penstock_session *s, struct penstock_error *error)
+{
+    size_t len = s->tier->answer_bytes(s);
+    int code = read_into_head(s, len, error);
+    if (code || s->head_bytes < len)
+        return code;
+    s->head_bytes = 0;
+    return s->tier->take(s, error);
+}
+
 static int read_head(struct penstock_session *s, struct penstock_error *error)
 {
-    int code = read_some(s, s->head + s->head_bytes, sizeof s->head - s->head_bytes, &s->head_bytes, s->tier->awaits(s),
-                         error);
+    int code = read_into_head(s, PENSTOCK_TEXT_HEAD_BYTES, error);
     if (code)
         return code;
     uint32_t len;
@@ -144,6 +158,11 @@ int client_hello_to_tcp(struct penstock_session *s, struct penstock_error *error
     s->out[0] = PENSTOCK_MODE_TCP;
     s->out_at = 0;
     s->out_end = 1;
+    return client_hello_ready(s, error);
+}
+
+int client_hello_ready(struct penstock_session *s, struct penstock_error *error)
+{
     client_hello_enter(s, CLIENT_READY);
     client_op_end(s, client_op_find(s, s->open_id), 0, NULL);
     return client_engine_flush(s, error);
@@ -179,7 +198,9 @@ int client_hello_step(struct penstock_session *s, struct penstock_error *error)
         return dialled(s, error);
     case CLIENT_ASKING:
         code = client_engine_flush(s, error);
-        return code ? code : read_head(s, error);
+        if (code)
+            return code;
+        return s->tier->answer_bytes ? read_answer(s, error) : read_head(s, error);
     case CLIENT_BODY:
         return read_body(s, error);
     case CLIENT_PAIRING:

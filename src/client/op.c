@@ -68,7 +68,7 @@ const struct client_op *client_op_find_told(const struct penstock_session *s, pe
 
 static void forget_plan(struct client_op *op)
 {
-    if (op->kind == CLIENT_OP_READ)
+    if (op->kind == CLIENT_OP_READ || op->kind == CLIENT_OP_BLOBS || op->kind == CLIENT_OP_RAW)
         client_plan_fini(&op->plan);
     client_split_fini(&op->split);
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "client/tier.h"
 #include "client/verbs.h"
 
 #define CONNECT_TIMEOUT_NS (30 * BASE_SECOND_NS)
@@ -68,6 +69,10 @@ static int take_rails(struct penstock_session *s, struct verbs_world *world, con
     int code = take_transport(o->transport, &s->transport, error);
     if (code || s->transport == PENSTOCK_TRANSPORT_TCP)
         return code;
+    if (s->tier->tcp_only && s->transport == PENSTOCK_TRANSPORT_RDMA)
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED, "%ss are reached over TCP only", s->tier->peer);
+    if (s->tier->tcp_only)
+        return 0;
     const char *rails = o->rails ? o->rails : environment("PENSTOCK_RAILS");
     code = client_verbs_open(world, rails, &s->verbs, &why);
     if (code == 0) {

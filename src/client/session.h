@@ -28,7 +28,8 @@
  * the wrong place, and is moved through a buffer of this size. */
 #define CLIENT_AHEAD_BYTES_MAX (UINT64_C(1) << 20)
 #define CLIENT_IOV_MAX 512
-#define CLIENT_URGENCIES 2 /* what is wanted now, and what may wait for that */
+#define CLIENT_HEAD_BYTES 8 /* a text's length, or the longest answer without a text */
+#define CLIENT_URGENCIES 2  /* what is wanted now, and what may wait for that */
 #define CLIENT_SCRATCH_BYTES (PENSTOCK_DIGESTS_MAX * PENSTOCK_DIGEST_BYTES)
 
 enum client_step {
@@ -54,7 +55,14 @@ enum client_purpose {
     CLIENT_FOR_WORDS,  /* the same question, to say what a peer has that refused the model */
 };
 
-enum client_op_kind { CLIENT_OP_OPEN, CLIENT_OP_READ, CLIENT_OP_DIGESTS, CLIENT_OP_FETCH };
+enum client_op_kind {
+    CLIENT_OP_OPEN,
+    CLIENT_OP_READ,
+    CLIENT_OP_DIGESTS,
+    CLIENT_OP_FETCH,
+    CLIENT_OP_BLOBS,
+    CLIENT_OP_RAW
+};
 
 struct client_op;
 
@@ -75,6 +83,15 @@ struct client_fetch {
     uint8_t lane; /* the rail that it was given to */
     bool flying;  /* and was not given back by */
     struct rail_range range;
+};
+
+/* BLOBS and RAW: of the cache. */
+struct client_blobs {
+    int action;
+    struct penstock_blob *at; /* the caller's, one for each request of the plan */
+    size_t missed, refused, first_refused;
+    bool write;       /* RAW */
+    bool uses_region; /* it counts among its users */
 };
 
 /* An operation: on session->ops while it is under way, on session->done until it is polled for, on session->told until
@@ -101,6 +118,7 @@ struct client_op {
     struct iovec own_pieces[2]; /* into this. DIGESTS: what is wanted, and the rest, once their number is known */
 
     struct client_fetch fetch;
+    struct client_blobs blobs;
 
     /* Over RDMA (verbs_read.c): part of it on rails, part of it an operation of the session beside. */
     struct client_split split;
@@ -168,7 +186,7 @@ struct penstock_session {
     bool more;           /* run stopped at its budget: call again at once */
 
     /* hello */
-    uint8_t head[PENSTOCK_TEXT_HEAD_BYTES];
+    uint8_t head[CLIENT_HEAD_BYTES];
     size_t head_bytes;
     uint8_t *body; /* with MODEL_JSON_PADDING behind it */
     size_t body_len, body_got, body_cap;
@@ -181,6 +199,7 @@ struct penstock_session {
     bool join_refused;              /* FOR_WORDS: a join was refused, in the words of s->error */
 
     struct client_experts *experts; /* the expert tier */
+    struct client_cache *cache;     /* the cache */
 
     /* RDMA */
     enum penstock_transport transport; /* as asked for */
@@ -287,6 +306,8 @@ int64_t client_hello_timeout(const struct penstock_session *s, const char **wait
 void client_hello_enter(struct penstock_session *s, enum client_step step);
 /* The manifest is there: over rails from here on, or over TCP. */
 PENSTOCK_CHECKED int client_hello_begin(struct penstock_session *s, struct penstock_error *error);
+/* All is said: operations travel over TCP from here on. */
+PENSTOCK_CHECKED int client_hello_ready(struct penstock_session *s, struct penstock_error *error);
 /* Over TCP: the mode byte. */
 PENSTOCK_CHECKED int client_hello_to_tcp(struct penstock_session *s, struct penstock_error *error);
 /* Once more from the dial on, to the address in use. EUNSUPPORTED: the stream was given. */

@@ -32,11 +32,13 @@ struct client_tier {
 
     /* Connected: puts into s->out what the client says first, s->out_end bytes; 0: the peer speaks first. */
     int (*greet)(struct penstock_session *s, struct penstock_error *error);
+    /* How many bytes then come, CLIENT_HEAD_BYTES at most, into s->head; take may go on to others. NULL: a text. */
+    size_t (*answer_bytes)(const struct penstock_session *s);
     /* Which text then comes, and what messages call it. */
     enum penstock_text (*text)(const struct penstock_session *s);
     const char *(*awaits)(const struct penstock_session *s);
-    /* It is whole: s->body_len bytes in s->body, MODEL_JSON_PADDING behind them. Goes on with client_hello_begin, or
-     * says why not. */
+    /* It is whole: a text is s->body_len bytes in s->body, MODEL_JSON_PADDING behind them. Goes on with
+     * client_hello_begin, or says why not. */
     int (*take)(struct penstock_session *s, struct penstock_error *error);
     /* Asking or reading failed with *error, which the hook may put in better words. 0: another connection is tried. */
     int (*failed)(struct penstock_session *s, struct penstock_error *error);
@@ -54,6 +56,8 @@ struct client_tier {
     bool lists_rails;
     /* What the frozen protocol's peers of this tier speak beside verbs. */
     bool frozen_tcp;
+    /* Only TCP is spoken here, on this side. */
+    bool tcp_only;
 
     /* ---- TCP: flight.c ---- */
 

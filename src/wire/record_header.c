@@ -42,7 +42,8 @@ enum penstock_decode penstock_record_header_decode(const uint8_t *buf, size_t le
 
     uint32_t magic = wire_cursor_u32(&c, "record magic");
     if (!c.missing && magic != PENSTOCK_RECORD_MAGIC)
-        return wire_refuse(fault, "record magic", magic, PENSTOCK_RECORD_MAGIC, "record magic {hex}: not an expert's record");
+        return wire_refuse(fault, "record magic", magic, PENSTOCK_RECORD_MAGIC,
+                           "record magic {hex}: not an expert's record");
     uint32_t version = wire_cursor_u32(&c, "record version");
     if (!c.missing && version != PENSTOCK_RECORD_VERSION)
         return wire_refuse(fault, "record version", version, PENSTOCK_RECORD_VERSION,

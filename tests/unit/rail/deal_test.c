@@ -220,6 +220,80 @@ static void transfers_overlap_in_the_order_submitted(void **state)
     rig_end(&rig);
 }
 
+/* ---- bound to a rail ---- */
+
+static struct rail_transfer bound(size_t index, const struct rail_range *range, size_t slot)
+{
+    struct rail_transfer t = rig_transfer(&rig, index, range, 1);
+    t.rail = (uint8_t)(slot + 1);
+    return t;
+}
+
+static void what_is_bound_to_a_rail_goes_there_in_one_piece(void **state)
+{
+    (void)state;
+    struct rig_options options = large(256 * MIB);
+    const struct rail_range range = { .len_bytes = 40 * MIB }, long_one = { .len_bytes = 200 * MIB };
+    rig_begin(&rig, &options);
+    struct rail_transfer t = bound(0, &range, 1);
+    rig_submit(&rig, &t);
+    rig_run(&rig, &t);
+    assert_int_equal(stats_of(0).work_requests, 0);
+    assert_int_equal(stats_of(1).work_requests, 1);
+    assert_int_equal(stats_of(1).bytes, 40 * MIB);
+    t = bound(0, &long_one, 1);
+    rig_submit(&rig, &t);
+    rig_run(&rig, &t);
+    assert_int_equal(stats_of(0).work_requests, 0);
+    assert_int_equal(stats_of(1).work_requests, 1 + 4); /* of 64 MiB at most */
+    rig_end(&rig);
+}
+
+static void one_that_waits_for_its_own_rail_lets_others_pass(void **state)
+{
+    (void)state;
+    enum { FULL = 7 };
+    struct rig_options options = large(256 * MIB);
+    const struct rail_range range = { .len_bytes = 16 * MIB };
+    struct rail_transfer t[FULL + 1];
+    options.depth = options.engine.depth = 4;
+    rig_begin(&rig, &options);
+    for (size_t i = 0; i <= FULL; i++) {
+        t[i] = bound(i, &range, i == FULL);
+        rig_submit(&rig, &t[i]);
+    }
+    rig_run(&rig, &t[FULL]);
+    assert_int_equal(rig.n_done[FULL], 1);
+    assert_int_equal(rig.n_done[FULL - 1], 0); /* still behind the others of its rail */
+    assert_int_equal(stats_of(1).work_requests, 1);
+    rig_run(&rig, &t[FULL - 1]);
+    assert_int_equal(stats_of(0).work_requests, FULL);
+    rig_end(&rig);
+}
+
+static void any_rail_takes_what_is_bound_to_one_that_is_down(void **state)
+{
+    (void)state;
+    struct rig_options options = large(256 * MIB);
+    const struct rail_range range = { .len_bytes = 16 * MIB };
+    struct penstock_error error;
+    rig_begin(&rig, &options);
+    struct rail_transfer first = bound(0, &range, 1), second = bound(1, &range, 1);
+    rig_submit(&rig, &first);
+    (void)rail_engine_poll(rig.engine, sim_now(rig.fabric)); /* it is under way */
+    (void)base_error_set(&error, PENSTOCK_ECLOSED, "gone");
+    rail_engine_detach(rig.engine, 1, &error);
+    assert_false(rail_engine_takes_work(rig.engine, 1));
+    assert_true(rail_engine_takes_work(rig.engine, 0));
+    rig_submit(&rig, &second);
+    rig_run(&rig, &first);
+    rig_run(&rig, &second);
+    assert_int_equal(rig.code[0], 0);
+    assert_int_equal(rig.code[1], 0);
+    assert_int_equal(stats_of(0).bytes, 32 * MIB);
+    rig_end(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +305,9 @@ int main(void)
         cmocka_unit_test(doorbells_and_completions_are_few_for_short_ranges),
         cmocka_unit_test(one_outstanding_is_one_in_all),
         cmocka_unit_test(transfers_overlap_in_the_order_submitted),
+        cmocka_unit_test(what_is_bound_to_a_rail_goes_there_in_one_piece),
+        cmocka_unit_test(one_that_waits_for_its_own_rail_lets_others_pass),
+        cmocka_unit_test(any_rail_takes_what_is_bound_to_one_that_is_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,305 @@
+/* The cache tier: sessions on an arena, and what is asked for in it. Protocol 1.6 and 2.2. */
+#include "client/cache.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "client/tier.h"
+
+#define BLOB_ALIGN 4096u
+
+static int missing(const char *what, struct penstock_error *error)
+{
+    return base_error_set(error, PENSTOCK_EINVAL, "%s must be given, not NULL", what);
+}
+
+/* ---- begin and end ---- */
+
+static int set_up(struct penstock_session *s, const void *arena)
+{
+    s->cache = calloc(1, sizeof *s->cache);
+    if (!s->cache)
+        return PENSTOCK_ENOMEM;
+    s->cache->arena = *(const struct penstock_cache *)arena;
+    return 0;
+}
+
+static void fini(struct penstock_session *s)
+{
+    free(s->cache);
+}
+
+static int take_arena(const struct penstock_cache *cache, struct penstock_cache *out, struct penstock_error *error)
+{
+    int code = client_take_sized(out, cache, "cache", error);
+    if (code)
+        return code;
+    if (out->kind != PENSTOCK_CACHE_SSM && out->kind != PENSTOCK_CACHE_KV)
+        return base_error_set(error, PENSTOCK_EINVAL, "cache: unknown kind %d", out->kind);
+    if (out->arena_bytes == 0 || out->arena_bytes > PENSTOCK_ARENA_BYTES_MAX)
+        return base_error_set(error, PENSTOCK_EINVAL, "cache: an arena has 1 to 2^42 bytes, and not %" PRIu64,
+                              out->arena_bytes);
+    if (out->blob_bytes % BLOB_ALIGN != 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "cache: blobs of %" PRIu64 " bytes: a multiple of %u is wanted",
+                              out->blob_bytes, BLOB_ALIGN);
+    if (out->blob_bytes != 0 && out->arena_bytes % out->blob_bytes != 0)
+        return base_error_set(error, PENSTOCK_EINVAL,
+                              "cache: an arena of %" PRIu64 " bytes does not hold a whole number of blobs of %" PRIu64,
+                              out->arena_bytes, out->blob_bytes);
+    if (out->blob_bytes == 0 && (out->wide || out->own))
+        return base_error_set(error, PENSTOCK_EINVAL, "cache: a raw arena has no keys, and no owners");
+    return 0;
+}
+
+int penstock_cache_start(const char *peer, const struct penstock_cache *cache, const struct penstock_options *options,
+                         struct penstock_session **session, penstock_op *op, struct penstock_error *error)
+{
+    struct penstock_cache arena;
+    if (!peer || !session || !op)
+        return missing("peer, session and op", error);
+    int code = take_arena(cache, &arena, error);
+    const struct client_start start = { .tier = &client_cache_tier, .argument = &arena };
+    return code ? code : client_session_start(&start, peer, options, session, op, error);
+}
+
+int client_cache_on_stream(struct net_stream *stream, const struct penstock_cache *cache,
+                           const struct penstock_options *options, struct penstock_session **session, penstock_op *op,
+                           struct penstock_error *error)
+{
+    struct penstock_cache arena;
+    int code = take_arena(cache, &arena, error);
+    const struct client_start start = { .tier = &client_cache_tier, .argument = &arena };
+    if (code == 0)
+        return client_session_start_on(&start, stream, options, session, op, error);
+    stream->ops->close(stream);
+    return code;
+}
+
+int penstock_cache_open(const char *peer, const struct penstock_cache *cache, const struct penstock_options *options,
+                        struct penstock_session **session, struct penstock_error *error)
+{
+    struct penstock_session *s;
+    penstock_op op;
+    if (!session)
+        return missing("session", error);
+    int code = penstock_cache_start(peer, cache, options, &s, &op, error);
+    if (code)
+        return code;
+    code = penstock_wait(s, op, NULL, error);
+    if (code)
+        penstock_session_free(s);
+    else
+        *session = s;
+    return code;
+}
+
+/* ---- operations ---- */
+
+static int find_region(struct penstock_session *s, uint32_t region, const char *what, struct client_region **out,
+                       struct penstock_error *error)
+{
+    if (region >= s->regions.n || !s->regions.at[region].known)
+        return base_error_set(error, PENSTOCK_EINVAL, "%s: no region %" PRIu32 " is registered", what, region);
+    *out = &s->regions.at[region];
+    if ((*out)->device)
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                              "%s: region %" PRIu32 " is DEVICE memory, and this session runs over TCP", what, region);
+    return 0;
+}
+
+static int new_op(struct penstock_session *s, enum client_op_kind kind, int64_t timeout_ns, void *user,
+                  struct client_plan *plan, struct client_op **out, struct penstock_error *error)
+{
+    *out = client_op_new(s, kind, timeout_ns ? timeout_ns : s->reply_timeout_ns, user);
+    if (*out) {
+        (*out)->plan = *plan;
+        return 0;
+    }
+    client_plan_fini(plan);
+    return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");
+}
+
+static int allocate_plan(struct client_plan *plan, size_t n, struct penstock_error *error)
+{
+    *plan = (struct client_plan){ .requests = calloc(n + 1, sizeof *plan->requests),
+                                  .pieces = calloc(n + 1, sizeof *plan->pieces),
+                                  .n_requests = n,
+                                  .n_pieces = n };
+    if (plan->requests && plan->pieces)
+        return 0;
+    client_plan_fini(plan);
+    return base_error_set(error, PENSTOCK_ENOMEM, "no memory for an operation of %zu parts", n);
+}
+
+/* region NULL: nothing moves. */
+static int plan_blobs(const struct penstock_session *s, const struct penstock_blobs *b,
+                      const struct client_region *region, struct client_plan *plan, struct penstock_error *error)
+{
+    uint64_t blob_bytes = s->cache->arena.blob_bytes;
+    for (uint64_t i = 0; i < b->count; i++) {
+        const struct penstock_blob *blob = &b->blobs[i];
+        if (blob->key.high != 0 && !s->cache->arena.wide)
+            return base_error_set(error, PENSTOCK_EINVAL,
+                                  "blob %" PRIu64 ": its key is wider than 64 bits, and the session is not wide", i);
+        if (region && !base_range_inside(blob->at_bytes, blob_bytes, region->len_bytes))
+            return base_error_set(error, PENSTOCK_EINVAL,
+                                  "blob %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " leave region %" PRIu32
+                                  " of %" PRIu64,
+                                  i, blob_bytes, blob->at_bytes, b->region, region->len_bytes);
+    }
+    int code = allocate_plan(plan, b->count, error);
+    for (uint64_t i = 0; code == 0 && region && i < b->count; i++) {
+        plan->requests[i].piece = i;
+        plan->pieces[i] = (struct iovec){ .iov_base = region->address + b->blobs[i].at_bytes, .iov_len = blob_bytes };
+    }
+    return code;
+}
+
+int penstock_submit_blobs(struct penstock_session *session, const struct penstock_blobs *blobs, penstock_op *op,
+                          struct penstock_error *error)
+{
+    struct penstock_blobs b;
+    struct penstock_session *s = session;
+    if (!s || !op)
+        return missing("session and op", error);
+    int code = client_take_sized(&b, blobs, "blobs", error);
+    code = code ? code : client_can_submit(s, &client_cache_tier, b.timeout_ns, error);
+    if (code)
+        return code;
+    if (b.action < PENSTOCK_BLOB_PUT || b.action > PENSTOCK_BLOB_REMOVE)
+        return base_error_set(error, PENSTOCK_EINVAL, "blobs: unknown action %d", b.action);
+    if (s->cache->arena.blob_bytes == 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "blobs: the session's arena is raw: it has none");
+    if ((!b.blobs && b.count > 0) || b.count > SIZE_MAX / sizeof *b.blobs)
+        return base_error_set(error, PENSTOCK_EINVAL, "blobs: none are given");
+    struct client_region *region = NULL;
+    struct client_plan plan;
+    struct client_op *o;
+    if (b.action == PENSTOCK_BLOB_PUT || b.action == PENSTOCK_BLOB_GET)
+        code = find_region(s, b.region, "blobs", &region, error);
+    code = code ? code : plan_blobs(s, &b, region, &plan, error);
+    code = code ? code : new_op(s, CLIENT_OP_BLOBS, b.timeout_ns, b.user, &plan, &o, error);
+    if (code)
+        return code;
+    for (uint64_t i = 0; i < b.count; i++)
+        b.blobs[i].code = PENSTOCK_ECANCELED;
+    o->region = b.region;
+    o->blobs = (struct client_blobs){ .action = b.action, .at = b.blobs, .uses_region = region };
+    if (region)
+        region->users++;
+    *op = o->id;
+    client_op_queue(s, o);
+    return 0;
+}
+
+int penstock_blobs_wait(struct penstock_session *session, const struct penstock_blobs *blobs,
+                        struct penstock_error *error)
+{
+    penstock_op op = 0;
+    int code = penstock_submit_blobs(session, blobs, &op, error);
+    return code ? code : penstock_wait(session, op, NULL, error);
+}
+
+uint64_t penstock_blobs_prefix(const struct penstock_blob *blobs, uint64_t count)
+{
+    uint64_t n = 0;
+    while (blobs && n < count && blobs[n].code == 0)
+        n++;
+    return n;
+}
+
+static int plan_raw(const struct penstock_session *s, const struct penstock_raw *r, const struct client_region *region,
+                    struct client_plan *plan, struct penstock_error *error)
+{
+    size_t n = 0;
+    for (uint64_t i = 0; i < r->count; i++) {
+        const struct penstock_raw_range *g = &r->ranges[i];
+        if (g->len_bytes == 0 || !base_range_inside(g->offset_bytes, g->len_bytes, s->cache->arena.arena_bytes) ||
+            !base_range_inside(g->at_bytes, g->len_bytes, region->len_bytes))
+            return base_error_set(error, PENSTOCK_EINVAL,
+                                  "range %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " leave the raw arena of %" PRIu64
+                                  ", or at %" PRIu64 " the region of %" PRIu64 ", or are none",
+                                  i, g->len_bytes, g->offset_bytes, s->cache->arena.arena_bytes, g->at_bytes,
+                                  region->len_bytes);
+        n += (g->len_bytes + CLIENT_REQUEST_BYTES_MAX - 1) / CLIENT_REQUEST_BYTES_MAX;
+    }
+    int code = allocate_plan(plan, n, error);
+    size_t at = 0;
+    for (uint64_t i = 0; code == 0 && i < r->count; i++)
+        for (uint64_t done = 0; done < r->ranges[i].len_bytes; at++) {
+            uint64_t part = base_min_u64(r->ranges[i].len_bytes - done, CLIENT_REQUEST_BYTES_MAX);
+            plan->requests[at] = (struct client_request){ .offset_bytes = r->ranges[i].offset_bytes + done,
+                                                          .len_bytes = (uint32_t)part,
+                                                          .piece = at };
+            plan->pieces[at] =
+                (struct iovec){ .iov_base = region->address + r->ranges[i].at_bytes + done, .iov_len = part };
+            plan->len_bytes += part;
+            done += part;
+        }
+    return code;
+}
+
+int penstock_submit_raw(struct penstock_session *session, const struct penstock_raw *raw, penstock_op *op,
+                        struct penstock_error *error)
+{
+    struct penstock_raw r;
+    struct penstock_session *s = session;
+    if (!s || !op)
+        return missing("session and op", error);
+    int code = client_take_sized(&r, raw, "raw", error);
+    code = code ? code : client_can_submit(s, &client_cache_tier, r.timeout_ns, error);
+    if (code)
+        return code;
+    if (s->cache->arena.blob_bytes != 0)
+        return base_error_set(error, PENSTOCK_EINVAL, "raw: the session's arena has blobs with keys");
+    if ((!r.ranges && r.count > 0) || r.count > SIZE_MAX / sizeof *r.ranges)
+        return base_error_set(error, PENSTOCK_EINVAL, "raw: no ranges are given");
+    struct client_region *region;
+    struct client_plan plan;
+    struct client_op *o;
+    code = find_region(s, r.region, "raw", &region, error);
+    code = code ? code : plan_raw(s, &r, region, &plan, error);
+    code = code ? code : new_op(s, CLIENT_OP_RAW, r.timeout_ns, r.user, &plan, &o, error);
+    if (code)
+        return code;
+    o->region = r.region;
+    o->blobs = (struct client_blobs){ .write = r.write != 0, .uses_region = true };
+    region->users++;
+    *op = o->id;
+    client_op_queue(s, o);
+    return 0;
+}
+
+int penstock_raw_wait(struct penstock_session *session, const struct penstock_raw *raw, struct penstock_error *error)
+{
+    penstock_op op = 0;
+    int code = penstock_submit_raw(session, raw, &op, error);
+    return code ? code : penstock_wait(session, op, NULL, error);
+}
+
+/* ---- the tier ---- */
+
+static uint32_t later_max(const struct penstock_session *s)
+{
+    (void)s;
+    return UINT32_MAX; /* all are as urgent */
+}
+
+const struct client_tier client_cache_tier = { .peer = "cache peer",
+                                               .port = PENSTOCK_PORT_CACHE,
+                                               .tcp_only = true,
+                                               .set_up = set_up,
+                                               .fini = fini,
+                                               .greet = client_cache_greet,
+                                               .answer_bytes = client_cache_answer_bytes,
+                                               .awaits = client_cache_awaits,
+                                               .take = client_cache_take,
+                                               .failed = client_cache_failed,
+                                               .in_flight_bytes_max = UINT64_C(64) << 20,
+                                               .later_max = later_max,
+                                               .push = client_cache_push,
+                                               .refused = client_cache_refused,
+                                               .landed = client_cache_landed,
+                                               .ended = client_cache_ended };

@@ -1,0 +1,49 @@
+/* The cache's clients: cache.c has the public calls, cache_hello.c what comes before, cache_flight.c what travels. */
+#ifndef PENSTOCK_CLIENT_CACHE_H
+#define PENSTOCK_CLIENT_CACHE_H
+
+#include "client/cache_api.h"
+
+#include "client/session.h"
+
+/* Where the hello is: what is awaited. */
+enum client_cache_stage {
+    CLIENT_CACHE_ARENA,    /* the arena, and the TCP data plane */
+    CLIENT_CACHE_FEATURES, /* whether it says what it can do */
+    CLIENT_CACHE_BITS,     /* what it can do */
+    CLIENT_CACHE_SETTINGS, /* wide keys and ownership are as asked for */
+};
+
+/* What a session on a cache has beside the rest. */
+struct client_cache {
+    struct penstock_cache arena; /* as asked for */
+    enum client_cache_stage stage;
+    uint64_t features;
+    size_t settings; /* that were asked for, and are not answered */
+};
+
+extern const struct client_tier client_cache_tier;
+
+/* world NULL: libibverbs. Over a stream: the session owns it from then on, whatever happens. */
+PENSTOCK_CHECKED int client_cache_on_stream(struct net_stream *stream, const struct penstock_cache *cache,
+                                            const struct penstock_options *options, struct penstock_session **session,
+                                            penstock_op *op, struct penstock_error *error);
+
+/* ---- cache_hello.c: hooks ---- */
+
+int client_cache_greet(struct penstock_session *s, struct penstock_error *error);
+size_t client_cache_answer_bytes(const struct penstock_session *s);
+const char *client_cache_awaits(const struct penstock_session *s);
+int client_cache_take(struct penstock_session *s, struct penstock_error *error);
+int client_cache_failed(struct penstock_session *s, struct penstock_error *error);
+
+/* ---- cache_flight.c: hooks ---- */
+
+size_t client_cache_push(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out,
+                         struct iovec *body);
+int client_cache_refused(const struct penstock_session *s, const struct client_flight *f, uint8_t status,
+                         struct penstock_error *error);
+int client_cache_landed(struct penstock_session *s, struct client_op *op, struct penstock_error *error);
+void client_cache_ended(struct penstock_session *s, struct client_op *op);
+
+#endif

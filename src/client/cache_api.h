@@ -1,0 +1,113 @@
+/* A peer's memory as a cache of blobs, shared by its clients, and spilled to its disk. Sections 1.6, 2.2 and 2.3 of
+ * docs/protocol.md.
+ *
+ * A session on a cache is one like any other (penstock.h): penstock_register, _fd, _timeout_ns, _poll, _wait, _cancel,
+ * _op_error, _session_free and _session_transport are its calls too. It joins one arena: either the shared one of its
+ * kind and blob size, where blobs have keys, or a raw one of its own, which ends with it. As everywhere one session
+ * belongs to one thread at a time, no call blocks but those named _open and _wait, and structs carry their size. */
+/* Public, as penstock/cache.h, once a peer serves caches: until then libpenstock does not export it. */
+#ifndef PENSTOCK_CLIENT_CACHE_API_H
+#define PENSTOCK_CLIENT_CACHE_API_H
+
+#include <penstock/penstock.h>
+#include <penstock/wire.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- session ---- */
+
+enum penstock_cache_kind { PENSTOCK_CACHE_SSM = 0, PENSTOCK_CACHE_KV = 1 };
+
+/* The arena to join. */
+struct penstock_cache {
+    size_t size;
+    int kind;             /* enum penstock_cache_kind */
+    uint64_t blob_bytes;  /* of every blob, a multiple of 4096; 0: raw */
+    uint64_t arena_bytes; /* a multiple of blob_bytes, at most 2^42. A shared arena gets it from its first client */
+    int wide;             /* 1: keys are 128 bits wide; else key.high has to be 0 */
+    int own;              /* 1: what this session puts is removed when it ends, however it ends */
+};
+
+/* Starts to connect to peer, as penstock_weights_start does (port 9916 where none is given), and returns at once.
+ * EDENIED: the peer refused the arena, and its log says why; EUNSUPPORTED: it has no wide keys, or no owners. Over TCP
+ * only, so far: PENSTOCK_TRANSPORT_RDMA is EUNSUPPORTED. */
+PENSTOCK_CHECKED int penstock_cache_start(const char *peer, const struct penstock_cache *cache,
+                                          const struct penstock_options *options, struct penstock_session **session,
+                                          penstock_op *op, struct penstock_error *error);
+/* The same, waited for. On failure there is no session. */
+PENSTOCK_CHECKED int penstock_cache_open(const char *peer, const struct penstock_cache *cache,
+                                         const struct penstock_options *options, struct penstock_session **session,
+                                         struct penstock_error *error);
+
+/* ---- blobs ---- */
+
+enum penstock_blob_action {
+    PENSTOCK_BLOB_PUT = 0,
+    PENSTOCK_BLOB_GET = 1,
+    PENSTOCK_BLOB_EXISTS = 2, /* moves nothing, and leaves the blob as cold as it was */
+    PENSTOCK_BLOB_REMOVE = 3  /* of a key that is not there as well */
+};
+
+struct penstock_blob {
+    struct penstock_key key;
+    uint64_t at_bytes; /* PUT, GET: where in the region its blob_bytes lie */
+    int code;          /* out: 0; ENOTFOUND, a miss; EREFUSED, the peer could not; ECANCELED, there is no answer */
+};
+
+/* One piece of work on many blobs, in the order given, and one completion. */
+struct penstock_blobs {
+    size_t size;
+    int action;                  /* enum penstock_blob_action */
+    uint32_t region;             /* PUT, GET */
+    struct penstock_blob *blobs; /* the caller's until the completion */
+    uint64_t count;
+    int64_t timeout_ns; /* as penstock_read's */
+    void *user;
+};
+
+/* Starts it; nothing is sent before the next poll or wait. Requests of a session take effect in the order submitted.
+ * Others see all of a blob that is put, or nothing of it.
+ *
+ * Its completion: 0 where all blobs' codes are 0; else EREFUSED where the peer could not do some, ENOTFOUND where some
+ * missed; each blob's own code then tells. Or what the session died of, or ECANCELED: what was sent may have taken
+ * effect. landed_bytes: of what was got, or put. */
+PENSTOCK_CHECKED int penstock_submit_blobs(struct penstock_session *session, const struct penstock_blobs *blobs,
+                                           penstock_op *op, struct penstock_error *error);
+/* Submit and wait in one. */
+PENSTOCK_CHECKED int penstock_blobs_wait(struct penstock_session *session, const struct penstock_blobs *blobs,
+                                         struct penstock_error *error);
+
+/* How many of the first blobs are there, after EXISTS or GET: a prompt's prefix, where keys are block hashes. */
+uint64_t penstock_blobs_prefix(const struct penstock_blob *blobs, uint64_t count);
+
+/* ---- raw arenas ---- */
+
+struct penstock_raw_range {
+    uint64_t offset_bytes, len_bytes; /* in the arena; any length but 0 */
+    uint64_t at_bytes;                /* in the region */
+};
+
+struct penstock_raw {
+    size_t size;
+    int write; /* 1: from the region to the arena; 0: the other way */
+    uint32_t region;
+    const struct penstock_raw_range *ranges; /* copied */
+    uint64_t count;
+    int64_t timeout_ns;
+    void *user;
+};
+
+/* Starts to move ranges, in the order given. EINVAL: they leave the arena or the region. EREFUSED, in the completion:
+ * the peer could not. A raw arena begins with zeros. */
+PENSTOCK_CHECKED int penstock_submit_raw(struct penstock_session *session, const struct penstock_raw *raw,
+                                         penstock_op *op, struct penstock_error *error);
+/* Submit and wait in one. */
+PENSTOCK_CHECKED int penstock_raw_wait(struct penstock_session *session, const struct penstock_raw *raw,
+                                       struct penstock_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
