@@ -59,12 +59,10 @@ static bool number_at(const char *at, uint64_t *out)
 static struct place place_of(const struct penstock_tensor *tensor)
 {
     struct place place = { .tensor = tensor, .expert = -1 };
-    for (const char *at = tensor->name; at; at = strchr(at, '.') ? strchr(at, '.') + 1 : NULL)
-        if (number_at(at, &place.layer)) {
-            place.inside = true;
-            place.prefix_len = (size_t)(at - tensor->name);
-            break;
-        }
+    const char *at = tensor->name;
+    while (!(place.inside = number_at(at, &place.layer)) && strchr(at, '.'))
+        at = strchr(at, '.') + 1;
+    place.prefix_len = (size_t)(at - tensor->name);
     const char *experts = strstr(tensor->name, ".experts.");
     uint64_t expert;
     if (experts && number_at(experts + sizeof ".experts." - 1, &expert) && expert < INT64_MAX)
@@ -157,7 +155,8 @@ static bool count(struct weights *w)
         if (!base_vec_push(&w->shards, (struct row){ .name = shard->name, .name_len = strlen(shard->name) }))
             return false;
     base_vec_for_each (tensor, &w->manifest->tensors) {
-        count_in(&w->shards.at[tensor->shard], tensor);
+        if (tensor->shard < w->shards.n) /* always, of a manifest */
+            count_in(&w->shards.at[tensor->shard], tensor);
         w->bytes += tensor->len_bytes;
         if (!count_dtype(w, tensor))
             return false;
