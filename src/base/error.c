@@ -71,7 +71,8 @@ int(base_error_sys)(struct penstock_error *error, int sys_errno, const char *for
     error->sys_errno = sys_errno;
     char words[128];
     size_t at = strlen(error->message);
-    snprintf(error->message + at, sizeof error->message - at, ": %s", strerror_r(sys_errno, words, sizeof words));
+    snprintf(error->message + at, sizeof error->message - at, ": %s%s", strerror_r(sys_errno, words, sizeof words),
+             sys_errno == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
     return code;
 }
 

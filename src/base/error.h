@@ -9,8 +9,8 @@
 __attribute__((format(printf, 3, 4))) int base_error_set(struct penstock_error *error, int code, const char *format,
                                                          ...);
 
-/* The same for a failed system call: code is PENSTOCK_ESYS unless another fits better, and ": strerror" is appended.
- * ENOMEM becomes PENSTOCK_ENOMEM. sys_errno is positive. */
+/* The same for a failed system call: code is PENSTOCK_ESYS unless another fits better, and ": strerror" is appended,
+ * and for EMFILE what to do. ENOMEM becomes PENSTOCK_ENOMEM. sys_errno is positive. */
 __attribute__((format(printf, 3, 4))) int base_error_sys(struct penstock_error *error, int sys_errno,
                                                          const char *format, ...);
 

@@ -101,9 +101,6 @@ static int failed_at(const struct pull_target *target, const char *name, int fai
         return base_error_set(error, PENSTOCK_EINVAL,
                               "%s/%s: a link or a file lies where a directory must be; nothing is written through it",
                               target->path, escaped);
-    if (failed == EMFILE || failed == ENFILE)
-        return base_error_sys(error, failed, "%s: a model of so many files needs a higher limit (ulimit -n)",
-                              target->path);
     return base_error_sys(error, failed, "%s/%s", target->path, escaped);
 }
 
@@ -164,9 +161,6 @@ int pull_target_create(const struct pull_target *target, size_t n, int *fd, stru
     if (unlinkat(target->dir_fd, name, 0) < 0 && errno != ENOENT)
         return base_error_sys(error, errno, "%s/%s: can't be removed", target->path, name);
     *fd = openat(target->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (*fd < 0 && (errno == EMFILE || errno == ENFILE))
-        return base_error_sys(error, errno, "%s: a model of so many files needs a higher limit (ulimit -n)",
-                              target->path);
     return *fd < 0 ? base_error_sys(error, errno, "%s/%s: can't be made", target->path, name) : 0;
 }
 

@@ -102,7 +102,7 @@ static int walk_directory(struct walk *w, int parent, const char *name, const ch
         if (fd >= 0)
             close(fd);
         if (depth == 1 || cause == EMFILE || cause == ENFILE)
-            return base_error_sys(w->error, cause, "read the directory %s", prefix);
+            return base_error_sys(w->error, cause, "read the directory%s%s", depth == 1 ? "" : " ", prefix);
         model_warn(w->options, "%s: left out: %s", prefix, strerrordesc_np(cause));
         return 0;
     }

@@ -34,6 +34,14 @@ static void a_failed_system_call_keeps_its_errno(void **state)
     assert_int_equal(base_error_sys(&e, ENOMEM, "mmap"), PENSTOCK_ENOMEM);
 }
 
+static void what_can_be_done_about_too_many_files_is_said(void **state)
+{
+    (void)state;
+    struct penstock_error e;
+    assert_int_equal(base_error_sys(&e, EMFILE, "open %s", "x"), PENSTOCK_ESYS);
+    assert_string_equal(e.message, "open x: Too many open files; raise the limit on open files (ulimit -n)");
+}
+
 static void words_that_do_not_fit_are_cut(void **state)
 {
     (void)state;
@@ -60,6 +68,7 @@ int main(void)
         cmocka_unit_test(a_code_tells_its_class),
         cmocka_unit_test(context_goes_in_front),
         cmocka_unit_test(a_failed_system_call_keeps_its_errno),
+        cmocka_unit_test(what_can_be_done_about_too_many_files_is_said),
         cmocka_unit_test(words_that_do_not_fit_are_cut),
         cmocka_unit_test(no_error_to_fill_is_fine),
     };

@@ -1,5 +1,7 @@
 #include "directory.h"
 
+#include <sys/resource.h>
+
 #include "model/listing.h"
 
 static void list(struct model_listing *out)
@@ -83,6 +85,25 @@ static void the_hash_is_over_names_that_matter(void **state)
     model_listing_fini(&listing);
 }
 
+static void a_directory_that_cannot_be_read_is_an_error(void **state)
+{
+    (void)state;
+    struct model_root root;
+    struct model_listing listing;
+    struct penstock_error error = { 0 };
+    struct rlimit files, none;
+    assert_int_equal(model_root_open(test_directory, false, &root, &error), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    none = files;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int code = model_listing_read(&root, NULL, &listing, &error);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(code, PENSTOCK_ESYS);
+    assert_ptr_equal(strstr(error.message, "read the directory: Too many open files"), error.message);
+    model_root_close(&root);
+}
+
 #define in_a_directory(name) cmocka_unit_test_setup_teardown(name, test_directory_setup, test_directory_teardown)
 
 int main(void)
@@ -91,6 +112,7 @@ int main(void)
         in_a_directory(weights_of_any_format_are_no_files),
         in_a_directory(names_go_four_components_deep_and_are_sorted_by_bytes),
         in_a_directory(the_hash_is_over_names_that_matter),
+        in_a_directory(a_directory_that_cannot_be_read_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,7 +102,7 @@ static void a_queue_that_cannot_be_made_leaves_nothing(void **state)
     struct verbs_cq *another;
     fake_fail("ibv_create_comp_channel", EMFILE, 0);
     assert_int_equal(verbs_cq_new(device, 1, &another, &error), PENSTOCK_ESYS);
-    assert_words("fake0: ibv_create_comp_channel: Too many open files");
+    assert_words("fake0: ibv_create_comp_channel: Too many open files; raise the limit on open files (ulimit -n)");
     fake_fail("ibv_create_cq", EINVAL, 0);
     assert_int_equal(verbs_cq_new(device, 100000, &another, &error), PENSTOCK_ESYS);
     assert_words("ibv_create_cq of 100000 entries (the device has 5000)");
