@@ -166,6 +166,22 @@ bool client_verbs_peer_gone(void *session, struct penstock_error *error)
     return false;
 }
 
+/* Operations that the engine has not got yet know nothing of a rail's end: where it was the last, they have it built
+ * anew, or end where this one has come to nothing again. */
+static void care_for_waiting(struct penstock_session *s, const struct client_slot *slot)
+{
+    struct client_verbs *v = s->verbs;
+    bool waiting = false;
+    base_list_for_each (node, &s->ops)
+        waiting = waiting || base_list_entry(node, struct client_op, node)->waiting;
+    if (!waiting)
+        return;
+    v->building = true;
+    v->wanted = v->wanted || slot->in_a_row < 2;
+    v->rebuild_error = slot->error;
+    client_engine_name(s, &v->rebuild_error);
+}
+
 void client_verbs_rail_failed(void *session, size_t slot, const struct penstock_error *error)
 {
     struct penstock_session *s = session;
@@ -179,6 +195,7 @@ void client_verbs_rail_failed(void *session, size_t slot, const struct penstock_
     put_off(c);
     if (c->control < v->n_controls && v->controls[c->control].rails > 0)
         v->controls[c->control].rails--;
+    care_for_waiting(s, c);
 }
 
 /* ---- built anew ---- */

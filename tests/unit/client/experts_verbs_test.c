@@ -325,6 +325,34 @@ static void fetches_under_way_move_to_the_rail_that_is_left(void **state)
     end(&p, s);
 }
 
+static void queued_fetches_outlive_a_moment_without_rails_and_end_where_none_come_back(void **state)
+{
+    (void)state;
+    for (int gone = 0; gone < 2; gone++) {
+        struct verbs_peer p = { 0 };
+        const struct penstock_options options = rdma();
+        struct penstock_session *s = begin(&p, 1, &options);
+        penstock_op ops[100];
+        for (uint32_t i = 0; i < 100; i++)
+            ops[i] = fetch(s, 0, i % 40, i, PENSTOCK_FETCH_NOW);
+        finish(s, ops[0]);
+        sim_port_down(p.ports[0]);
+        (void)!penstock_poll(s, NULL, 0, &(size_t){ 0 });
+        if (!gone)
+            sim_port_up(p.ports[0]);
+        /* Bounded: with nothing left to do penstock_wait would sleep for ever. */
+        struct pollfd fd = { .fd = penstock_fd(s), .events = POLLIN };
+        for (int i = 0; i < 10000 && !client_op_find(s, ops[99])->done; i++) {
+            (void)!penstock_poll(s, NULL, 0, &(size_t){ 0 });
+            (void)poll(&fd, 1, 1);
+        }
+        assert_true(client_op_find(s, ops[99])->done);
+        int code = penstock_wait(s, ops[99], NULL, NULL);
+        assert_int_equal(gone ? code != 0 : code == 0, 1);
+        end(&p, s);
+    }
+}
+
 static void a_peer_that_dies_ends_all_fetches(void **state)
 {
     (void)state;
@@ -379,6 +407,7 @@ int main(void)
         cmocka_unit_test(host_memory_that_cannot_be_registered_is_filled_all_the_same),
         cmocka_unit_test(a_rail_that_fails_leaves_its_experts_to_the_other_and_comes_back),
         cmocka_unit_test(fetches_under_way_move_to_the_rail_that_is_left),
+        cmocka_unit_test(queued_fetches_outlive_a_moment_without_rails_and_end_where_none_come_back),
         cmocka_unit_test(a_peer_that_dies_ends_all_fetches),
         cmocka_unit_test(another_store_at_the_peer_is_stale_to_a_rail_that_comes_back),
     };
