@@ -110,6 +110,7 @@ void swap_rig_submit(struct swap_rig *rig, struct swap_rig_io *io, bool write, u
                                         .generation = generation,
                                         .blob = blob,
                                         .record = record,
+                                        .owned = io->io.owned,
                                         .done = done } };
     if (write)
         residency_swap_write(&io->io);
@@ -130,7 +131,7 @@ int swap_rig_write(struct swap_rig *rig, uint32_t record, uint64_t key, uint64_t
 {
     void *blob = swap_rig_blob(rig);
     swap_rig_fill(rig, blob, key, generation);
-    struct swap_rig_io io;
+    struct swap_rig_io io = { 0 };
     swap_rig_submit(rig, &io, true, record, key, generation, blob);
     int code = swap_rig_wait(&io);
     free(blob);
@@ -141,7 +142,7 @@ int swap_rig_read(struct swap_rig *rig, uint32_t record, uint64_t key, uint64_t 
 {
     void *blob = swap_rig_blob(rig);
     memset(blob, 0xee, rig->blob_bytes);
-    struct swap_rig_io io;
+    struct swap_rig_io io = { 0 };
     swap_rig_submit(rig, &io, false, record, key, generation, blob);
     int code = swap_rig_wait(&io);
     if (code == 0)

@@ -38,6 +38,7 @@ void *swap_rig_blob(const struct swap_rig *rig); /* aligned; free() */
 void swap_rig_fill(const struct swap_rig *rig, void *blob, uint64_t key, uint64_t generation);
 bool swap_rig_is(const struct swap_rig *rig, const void *blob, uint64_t key, uint64_t generation);
 
+/* Sets all of *io but io.owned. */
 void swap_rig_submit(struct swap_rig *rig, struct swap_rig_io *io, bool write, uint32_t record, uint64_t key,
                      uint64_t generation, void *blob);
 int swap_rig_wait(struct swap_rig_io *io);

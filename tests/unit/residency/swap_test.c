@@ -150,7 +150,7 @@ static void a_blob_that_is_not_aligned_is_refused(void **state)
     enum residency_swap_full full;
     assert_int_equal(residency_swap_alloc(rig.file, &record, &full), 0);
     uint8_t *blob = swap_rig_blob(&rig);
-    struct swap_rig_io io;
+    struct swap_rig_io io = { 0 };
     swap_rig_submit(&rig, &io, true, record, 1, 1, blob + 512);
     assert_int_equal(swap_rig_wait(&io), PENSTOCK_EINVAL);
     free(blob);
