@@ -124,7 +124,9 @@ static int parse(int argc, char **argv, struct lora_command *command, bool *help
         return wrong("", "-o is empty");
     command->peer = argv[optind];
     command->adapter = argv[optind + 1];
-    return CLI_OK;
+    const struct penstock_options *o = &command->reach.options;
+    return reach_environment((enum penstock_transport)o->transport, o->rails, &error) ? CLI_OK
+                                                                                      : wrong("", error.message);
 }
 
 /* ---- files ---- */

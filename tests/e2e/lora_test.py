@@ -21,8 +21,9 @@ ONE = "base_model.model.model.layers.0.self_attn.q_proj"
 
 
 class LoraTest(harness.PeerTest):
-    def penstock(self, *words, status=0):
-        done = subprocess.run([PENSTOCK, *words], cwd=self.root, capture_output=True, text=True, timeout=60, check=False)
+    def penstock(self, *words, status=0, **environment):
+        done = subprocess.run([PENSTOCK, *words], cwd=self.root, capture_output=True, text=True, timeout=60, check=False,
+                              env={**os.environ, **environment})
         self.assertEqual(done.returncode, status, done.stderr)
         return done
 
@@ -207,6 +208,11 @@ class Usage(LoraTest):
                       ["peer", "a", "--max-rank", "8", "--transport", "mail"]):
             with self.subTest(words):
                 self.assertIn("penstock lora --help", self.penstock("lora", *words, status=2).stderr)
+
+    def test_an_environment_that_makes_no_sense(self):
+        for name, value in ("PENSTOCK_TRANSPORT", "mail"), ("PENSTOCK_RAILS", "mlx5_0:zz"):
+            got = self.penstock("lora", "127.0.0.1:1", "a", "--max-rank", "8", status=2, **{name: value})
+            self.assertIn(name, got.stderr)
 
     def test_help(self):
         self.assertIn("--max-rank R", self.penstock("lora", "--help").stdout)
