@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -122,18 +123,16 @@ static int parse(int argc, char **argv, struct command *c)
 static const char *const projections[] = { "gate", "up", "down" };
 static const char *const kinds[] = { "packed", "scale" };
 
-static void print_scales(const struct penstock_expert *x)
+/* null: there is none, or one that JSON has no number for. flags: bit i, there is scales[i]. */
+static void print_scales(const char *name, const float scales[3], uint32_t flags)
 {
-    fputs("\"scale2\":[", stdout);
+    printf("\"%s\":[", name);
     for (int i = 0; i < 3; i++)
-        printf("%s%.9g", i ? "," : "", (double)x->scale2[i]);
-    fputs("],\"input_scale\":[", stdout);
-    for (int i = 0; i < 3; i++)
-        if (x->input_scale_flags >> i & 1)
-            printf("%s%.9g", i ? "," : "", (double)x->input_scale[i]);
+        if ((flags >> i & 1) && isfinite(scales[i]))
+            printf("%s%.9g", i ? "," : "", (double)scales[i]);
         else
             fputs(i ? ",null" : "null", stdout);
-    putchar(']');
+    fputs("],", stdout);
 }
 
 static void print_json(const struct penstock_expert_geometry *g, const struct penstock_expert *x,
@@ -147,8 +146,9 @@ static void print_json(const struct penstock_expert_geometry *g, const struct pe
     printf(",\"layer\":%" PRIu32 ",\"model_layer\":%" PRIu32 ",\"expert\":%" PRIu32 ",\"inter\":%" PRIu32
            ",\"hidden\":%" PRIu32 ",\"group_size\":%" PRIu32 ",\"bytes\":%" PRIu64 ",",
            x->layer, g->model_layers[x->layer], x->expert, g->inter, g->hidden, g->group_size, g->record_stride);
-    print_scales(x);
-    fputs(",\"parts\":[", stdout);
+    print_scales("scale2", x->scale2, 7);
+    print_scales("input_scale", x->input_scale, x->input_scale_flags);
+    fputs("\"parts\":[", stdout);
     for (int i = 0; i < PENSTOCK_EXPERT_PARTS; i++)
         printf("%s{\"name\":\"%s.%s\",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64 "}", i ? "," : "", projections[i / 2],
                kinds[i % 2], g->part_offset[i], g->part_bytes[i]);
