@@ -347,7 +347,7 @@ static int account(struct penstock_session *s, const struct landing *l, size_t n
 
 static int closed(const struct penstock_session *s, struct penstock_error *error)
 {
-    if (s->heard)
+    if (s->heard || s->tier->frozen_tcp)
         return base_error_set(error, PENSTOCK_ECLOSED, "closed the connection: it ended, or a file changed under it");
     return base_error_set(error, PENSTOCK_ECLOSED,
                           "closed the connection after the mode byte for TCP; does it speak only verbs?%s%.200s%s",

@@ -84,6 +84,23 @@ class Fetch(unittest.TestCase):
         self.assertEqual((got.returncode, got.stdout), (1, ""))
         self.assertIn(f"penstock: expert peer {peer.address}: refused layer 1, expert 2 (status 1)", got.stderr)
 
+    def test_scales_that_are_no_numbers_are_null(self):
+        def damage(layer, expert, record):
+            return record[:32] + struct.pack("<3f", float("nan"), float("inf"), 2.0) + record[44:]
+
+        with FakeExperts(STORE, damage=damage) as peer:
+            got = self.fetch(peer, 1, 2, "--json")
+        self.assertEqual(json.loads(got.stdout, parse_constant=self.fail)["scale2"], [None, None, 2.0])
+
+    def test_a_peer_that_ends_before_its_first_reply_is_not_taken_for_one_without_tcp(self):
+        def close(layer, expert):
+            raise ConnectionError
+
+        with FakeExperts(STORE, refuse=close) as peer:
+            got = self.fetch(peer, 1, 2)
+        self.assertEqual(got.returncode, 1)
+        self.assertIn("closed the connection: it ended, or a file changed under it", got.stderr)
+
     def test_another_record_is_refused(self):
         with FakeExperts(STORE, damage=lambda layer, expert, record: STORE.record(layer, expert + 1)) as peer:
             got = self.fetch(peer, 1, 2)
