@@ -283,8 +283,9 @@ int penstock_submit_fetch(struct penstock_session *session, const struct penstoc
     e->slots[f.slot] = (struct client_expert_slot){ .taken = true };
     o->fetch = (struct client_fetch){ .slot = f.slot, .layer = f.layer, .expert = f.expert };
     o->urgency = (unsigned)f.priority;
-    o->own_pieces[0] = (struct iovec){ .iov_base = e->arena.address + f.slot * e->stride_bytes,
-                                       .iov_len = e->manifest.geometry.record_stride };
+    if (!e->arena.device)
+        o->own_pieces[0] = (struct iovec){ .iov_base = e->arena.address + f.slot * e->stride_bytes,
+                                           .iov_len = e->manifest.geometry.record_stride };
     o->plan =
         (struct client_plan){ .requests = &o->own_request, .n_requests = 1, .pieces = o->own_pieces, .n_pieces = 1 };
     *op = o->id;
