@@ -13,7 +13,7 @@ struct peer_worker {
     struct peer_live *live;
     bool warm, hash;
     pthread_t thread;
-    pthread_mutex_t lock; /* queue; a leaf but for models->lock, which may be taken with it held */
+    pthread_mutex_t lock; /* queue; a leaf but for live->lock, which may be taken with it held */
     pthread_cond_t more;
     BASE_VEC(struct peer_served *) queue; /* with a reference each */
     _Atomic bool stop;
