@@ -383,4 +383,5 @@ const struct client_tier client_experts_tier = { .peer = "expert peer",
                                                  .landed = client_fetch_landed,
                                                  .ended = client_fetch_ended,
                                                  .pump = client_fetch_pump,
+                                                 .carries = client_fetch_carries,
                                                  .forget_memory = forget_memory };

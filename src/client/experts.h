@@ -67,5 +67,6 @@ int client_fetch_refused(const struct penstock_session *s, const struct client_f
 int client_fetch_landed(struct penstock_session *s, struct client_op *op, struct penstock_error *error);
 void client_fetch_ended(struct penstock_session *s, struct client_op *op);
 void client_fetch_pump(struct penstock_session *s);
+bool client_fetch_carries(const struct penstock_session *s);
 
 #endif

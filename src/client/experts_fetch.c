@@ -95,12 +95,23 @@ static uint32_t room(const struct penstock_session *s, size_t rail, unsigned urg
     return flying < most ? most - flying : 0;
 }
 
+/* DEVICE memory may be registered with some of the devices only. */
+static bool reaches_arena(const struct penstock_session *s, size_t rail)
+{
+    return !s->experts->arena.device || s->experts->arena.memory->mrs[rail];
+}
+
 static bool usable(const struct penstock_session *s, size_t rail)
 {
-    const struct rail_memory *memory = s->experts->arena.memory;
-    if (!rail_engine_takes_work(s->verbs->engine, rail))
-        return false;
-    return !s->experts->arena.device || memory->mrs[rail];
+    return rail_engine_takes_work(s->verbs->engine, rail) && reaches_arena(s, rail);
+}
+
+bool client_fetch_carries(const struct penstock_session *s)
+{
+    for (size_t rail = 0; rail < s->verbs->devices.n; rail++)
+        if (rail_engine_rail(s->verbs->engine, rail) && reaches_arena(s, rail))
+            return true;
+    return false;
 }
 
 static void begin(struct penstock_session *s, struct client_op *op, size_t rail)

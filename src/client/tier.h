@@ -81,6 +81,8 @@ struct client_tier {
     void (*ended)(struct penstock_session *s, struct client_op *op);
     /* Over rails: puts what waits, and there is room for, into the engine. Those that wait have their waiting set. */
     void (*pump)(struct penstock_session *s);
+    /* Whether a rail that is up can carry what waits. NULL: any can. */
+    bool (*carries)(const struct penstock_session *s);
     /* The registrations of memory that the tier holds end. */
     void (*forget_memory)(struct penstock_session *s);
 };

@@ -234,6 +234,11 @@ static bool take_in_hand(struct client_verbs *v)
     return any;
 }
 
+static bool carries_waiting(const struct penstock_session *s)
+{
+    return s->tier->carries ? s->tier->carries(s) : rail_engine_alive(s->verbs->engine) > 0;
+}
+
 void client_verbs_rebuild(struct penstock_session *s)
 {
     struct client_verbs *v = s->verbs;
@@ -254,7 +259,7 @@ void client_verbs_rebuild(struct penstock_session *s)
             return;
         rebuild_failed(s, &error);
     }
-    if (rail_engine_alive(v->engine) == 0 && v->rebuild_error.code)
+    if (!carries_waiting(s) && v->rebuild_error.code)
         client_verbs_give_up(s, &v->rebuild_error);
 }
 

@@ -39,6 +39,17 @@ static void finish(struct penstock_session *s, penstock_op op)
     assert_int_equal(code, 0);
 }
 
+/* Whether op comes to an end: penstock_wait would sleep for ever where there is nothing left to do for it. */
+static bool ends(struct penstock_session *s, penstock_op op)
+{
+    struct pollfd fd = { .fd = penstock_fd(s), .events = POLLIN };
+    for (int i = 0; i < 10000 && !client_op_find(s, op)->done; i++) {
+        (void)!penstock_poll(s, NULL, 0, &(size_t){ 0 });
+        (void)poll(&fd, 1, 1);
+    }
+    return client_op_find(s, op)->done;
+}
+
 static struct rail_stats stats(const struct penstock_session *s, size_t rail)
 {
     struct rail_stats out;
@@ -273,6 +284,30 @@ static void device_memory_is_registered_and_never_looked_at(void **state)
     close(fd);
 }
 
+static void device_memory_that_no_rail_left_can_reach_ends_its_fetches(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { .experts = true };
+    const struct penstock_options options = rdma();
+    int fd = memfd_create("device", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, (off_t)store_stride()), 0);
+    verbs_peer_begin(&p, 2);
+    struct penstock_session *s = verbs_open(&p, &options);
+    const struct penstock_memory memory = {
+        .size = sizeof memory, .where = PENSTOCK_DEVICE, .dmabuf_fd = fd, .len_bytes = store_stride()
+    };
+    const struct penstock_expert_arena arena = { .size = sizeof arena, .memory = &memory, .slots = 1 };
+    sim_fail_calls(p.client, SIM_MR_DMABUF_NEW, 2, 1, PENSTOCK_EUNSUPPORTED);
+    assert_int_equal(penstock_experts_arena(s, &arena, NULL), 0);
+    finish(s, fetch(s, 0, 1, 0, PENSTOCK_FETCH_NOW)); /* the other rail's, were it not for the memory */
+    sim_port_down(p.ports[0]);
+    penstock_op op = fetch(s, 0, 1, 0, PENSTOCK_FETCH_NOW);
+    assert_true(ends(s, op));
+    assert_int_not_equal(penstock_wait(s, op, NULL, NULL), 0);
+    end(&p, s);
+    close(fd);
+}
+
 static void host_memory_that_cannot_be_registered_is_filled_all_the_same(void **state)
 {
     (void)state;
@@ -347,13 +382,7 @@ static void queued_fetches_outlive_a_moment_without_rails_and_end_where_none_com
         (void)!penstock_poll(s, NULL, 0, &(size_t){ 0 });
         if (!gone)
             sim_port_up(p.ports[0]);
-        /* Bounded: with nothing left to do penstock_wait would sleep for ever. */
-        struct pollfd fd = { .fd = penstock_fd(s), .events = POLLIN };
-        for (int i = 0; i < 10000 && !client_op_find(s, ops[99])->done; i++) {
-            (void)!penstock_poll(s, NULL, 0, &(size_t){ 0 });
-            (void)poll(&fd, 1, 1);
-        }
-        assert_true(client_op_find(s, ops[99])->done);
+        assert_true(ends(s, ops[99]));
         int code = penstock_wait(s, ops[99], NULL, NULL);
         assert_int_equal(gone ? code != 0 : code == 0, 1);
         end(&p, s);
@@ -411,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_cancelled_fetch_gives_its_slot_back),
         cmocka_unit_test(another_record_than_asked_for_is_no_record),
         cmocka_unit_test(device_memory_is_registered_and_never_looked_at),
+        cmocka_unit_test(device_memory_that_no_rail_left_can_reach_ends_its_fetches),
         cmocka_unit_test(host_memory_that_cannot_be_registered_is_filled_all_the_same),
         cmocka_unit_test(a_rail_that_fails_leaves_its_experts_to_the_other_and_comes_back),
         cmocka_unit_test(fetches_under_way_move_to_the_rail_that_is_left),
