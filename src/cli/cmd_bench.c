@@ -28,7 +28,9 @@ static const char help[] =
     "      --zipf E         the exponent of Zipf's law (default 1)\n"
     "      --timeout SECONDS, --transport T, --rail RAIL  as for fetch\n"
     "      --json           print the figures as JSON\n"
-    "  -v, --verbose        say more\n";
+    "  -v, --verbose        say more\n"
+    "\n"
+    "Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS, as for `penstock pull`.\n";
 
 enum { OPT_SECONDS = 256, OPT_COUNT, OPT_DEPTH, OPT_ZIPF, OPT_TIMEOUT, OPT_TRANSPORT, OPT_RAIL, OPT_JSON, OPT_HELP };
 

@@ -28,7 +28,9 @@ static const char help[] =
     "      --transport T      rdma, tcp, or auto: RDMA where both ends have it, else TCP (the default)\n"
     "      --rail RAIL        a port for RDMA: DEVICE[:GID][@PEER_RAIL], can be given several times; auto[:N]; none\n"
     "      --json             print it as JSON on standard output\n"
-    "  -v, --verbose          say more\n";
+    "  -v, --verbose          say more\n"
+    "\n"
+    "Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS, as for `penstock pull`.\n";
 
 enum { OPT_VERSION = 256, OPT_TIMEOUT, OPT_TRANSPORT, OPT_RAIL, OPT_JSON, OPT_HELP };
 
