@@ -230,12 +230,13 @@ static bool is_listed(struct ibv_device *const *list, const char *name)
     return *list != NULL;
 }
 
-static bool has_nodes(const struct verbs_ib_world *world)
+/* Or a negative errno. */
+static int has_nodes(const struct verbs_ib_world *world)
 {
     bool found = false;
     DIR *nodes = opendir(world->places.nodes);
     if (!nodes)
-        return false;
+        return errno == ENOENT ? 0 : -errno;
     for (const struct dirent *d; !found && (d = readdir(nodes));)
         found = strncmp(d->d_name, "uverbs", 6) == 0;
     (void)closedir(nodes);
@@ -247,19 +248,25 @@ static void name_unlisted(const struct verbs_ib_world *world, struct ibv_device 
                           struct penstock_error *error)
 {
     DIR *devices = opendir(world->places.sysfs);
-    if (!devices)
-        return;
-    for (const struct dirent *d; (d = readdir(devices));) {
+    if (!devices && errno != ENOENT)
+        (void)base_error_sys(error, errno, "%s", world->places.sysfs);
+    for (const struct dirent *d; devices && (d = readdir(devices));) {
         if (d->d_name[0] == '.' || is_listed(list, d->d_name))
             continue;
-        if (has_nodes(world))
+        int nodes = has_nodes(world);
+        if (nodes < 0)
+            (void)base_error_sys(error, -nodes, "%s: %s", d->d_name, world->places.nodes);
+        else if (nodes > 0)
             (void)base_error_set(error, 0, "%s: libibverbs has no driver for it (apt install ibverbs-providers)",
                                  d->d_name);
         else
             (void)base_error_set(error, 0, "%s: there is no %s/uverbs* (in a container: --device=/dev/infiniband)",
                                  d->d_name, world->places.nodes);
     }
-    (void)closedir(devices);
+    if (devices)
+        (void)closedir(devices);
+    if (error)
+        error->code = 0; /* only words */
 }
 
 int verbs_ib_ports(struct verbs_world *world, struct verbs_ports *ports, struct penstock_error *error)

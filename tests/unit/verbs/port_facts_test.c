@@ -211,6 +211,26 @@ static void a_device_that_libibverbs_does_not_list_is_named(void **state)
     places->nodes = "/nowhere";
 }
 
+static void what_cannot_be_looked_at_is_not_said_to_be_missing(void **state)
+{
+    (void)state;
+    struct verbs_ib_places *places = &((struct verbs_ib_world *)(void *)world)->places;
+    write_fact("rate", "800 Gb/sec (4X XDR)\n");
+    fake->n_devices = 0;
+    places->sysfs = sysfs;
+    places->nodes = "/dev/null";
+    assert_int_equal(verbs_ports(world, &ports, &error), 0);
+    assert_string_equal(error.message, "fake0: /dev/null: Not a directory");
+    assert_int_equal(error.code, 0);
+
+    places->sysfs = "/dev/null";
+    assert_int_equal(verbs_ports(world, &ports, &error), 0);
+    assert_string_equal(error.message, "/dev/null: Not a directory");
+    assert_int_equal(error.code, 0);
+    places->nodes = "/nowhere";
+    places->sysfs = "/nowhere";
+}
+
 static void when_none_can_be_opened_that_is_an_error(void **state)
 {
     (void)state;
@@ -241,6 +261,7 @@ int main(int argc, char **argv)
         TEST(two_devices_with_two_ports_are_four),
         TEST(a_device_that_cannot_be_opened_is_left_out_and_named),
         TEST(a_device_that_libibverbs_does_not_list_is_named),
+        TEST(what_cannot_be_looked_at_is_not_said_to_be_missing),
         TEST(when_none_can_be_opened_that_is_an_error),
     };
     if (!mkdtemp(sysfs))
