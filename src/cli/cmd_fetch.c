@@ -13,6 +13,7 @@
 #include "patience.h"
 #include "pull_rails.h"
 #include "reach.h"
+#include "save.h"
 #include "text.h"
 
 static const char help[] =
@@ -186,14 +187,12 @@ static void print_text(const struct command *c, const struct penstock_expert_geo
 
 static int write_out(const char *path, const void *record, uint64_t bytes)
 {
-    FILE *to = fopen(path, "we");
-    bool ok = to && fwrite(record, 1, bytes, to) == bytes;
-    ok = (!to || fclose(to) == 0) && ok;
-    if (ok)
+    struct penstock_error error;
+    if (cli_save(path, record, bytes, &error) == 0)
         return CLI_OK;
     fputs("penstock: ", stderr);
-    cli_print_escaped(stderr, path);
-    fprintf(stderr, ": can't be written: %s\n", strerror(errno));
+    cli_print_escaped(stderr, error.message);
+    fputc('\n', stderr);
     return CLI_FAILED;
 }
 

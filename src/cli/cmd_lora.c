@@ -1,7 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "patience.h"
 #include "pull_rails.h"
 #include "reach.h"
+#include "save.h"
 #include "text.h"
 
 #define CONFIG_BYTES_MAX (16 << 20)
@@ -151,61 +151,6 @@ static int read_config(const char *path, struct base_buf *out, struct penstock_e
     return out->n > CONFIG_BYTES_MAX ? base_error_set(error, PENSTOCK_ELIMIT, "%s: it is above 16 MiB", path) : 0;
 }
 
-static int write_all(int fd, const uint8_t *at, uint64_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, at, len < (1U << 30) ? (size_t)len : 1U << 30);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno;
-        at += n;
-        len -= (uint64_t)n;
-    }
-    return 0;
-}
-
-/* Through a temporary name beside it: what has the final name is whole, and stays as it was where something fails. */
-static int save_as(const char *temp, const char *path, const uint8_t *slot, uint64_t len, struct penstock_error *error)
-{
-    int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return base_error_sys(error, errno, "%s: can't be made", temp);
-    int failed = write_all(fd, slot, len);
-    if (!failed && fsync(fd) < 0 && errno != EINVAL)
-        failed = errno;
-    if (close(fd) < 0 && !failed)
-        failed = errno;
-    if (!failed && rename(temp, path) < 0)
-        failed = errno;
-    if (!failed)
-        return 0;
-    unlink(temp);
-    return base_error_sys(error, failed, "%s", path);
-}
-
-static int save(const char *path, const uint8_t *slot, uint64_t len, struct penstock_error *error)
-{
-    struct base_buf temp = { 0 };
-    const char *slash = strrchr(path, '/');
-    int dir = slash ? (int)(slash + 1 - path) : 0;
-    base_buf_printf(&temp, "%.*s.penstock-lora.%ld", dir, path, (long)getpid());
-    base_buf_append(&temp, "", 1);
-    if (temp.failed)
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory to write %s", path);
-    /* So that no interruption leaves the temporary file behind. */
-    sigset_t all, before;
-    sigemptyset(&all);
-    sigaddset(&all, SIGINT);
-    sigaddset(&all, SIGTERM);
-    sigaddset(&all, SIGHUP);
-    sigprocmask(SIG_BLOCK, &all, &before);
-    int code = save_as((const char *)temp.at, path, slot, len, error);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    base_buf_fini(&temp);
-    return code;
-}
-
 /* ---- what came ---- */
 
 struct outcome {
@@ -309,7 +254,7 @@ static int land(const struct lora_command *command, struct penstock_session *ses
     int64_t begin_ns = base_now_ns();
     int code = penstock_lora_land_wait(session, lora, &landing, error);
     o->seconds = (double)(base_now_ns() - begin_ns) / (double)BASE_SECOND_NS;
-    code = code ? code : save(command->output, slot, o->info.slot_bytes, error);
+    code = code ? code : cli_save(command->output, slot, o->info.slot_bytes, error);
     munmap(slot, o->info.slot_bytes);
     return code;
 }

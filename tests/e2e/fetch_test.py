@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import stat
 import struct
 import subprocess
 import sys
@@ -61,6 +63,44 @@ class Fetch(unittest.TestCase):
             got = self.fetch(peer, 0, 3, "-o", os.path.join(scratch, "no", "where"))
             self.assertEqual(got.returncode, 1)
             self.assertIn("can't be written: No such file or directory", got.stderr)
+
+    def test_an_output_that_fails_half_way_leaves_the_file_as_it_was(self):
+        with tempfile.TemporaryDirectory() as scratch, FakeExperts(STORE) as peer:
+            path = os.path.join(scratch, "record")
+            with open(path, "wb") as f:
+                f.write(b"as it was")
+            # Python ignores SIGXFSZ, and so does what it starts with its signals kept: writes then fail.
+            got = subprocess.run([PENSTOCK, "fetch", peer.address, "0", "3", "-o", path], capture_output=True, text=True,
+                                 timeout=60, check=False, restore_signals=False,
+                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+            self.assertEqual(got.returncode, 1)
+            self.assertIn("can't be written: File too large", got.stderr)
+            with open(path, "rb") as f:
+                self.assertEqual(f.read(), b"as it was")
+            self.assertEqual(os.listdir(scratch), ["record"])
+
+    def test_an_output_that_is_a_pipe_is_written_to_and_not_replaced(self):
+        with tempfile.TemporaryDirectory() as scratch, FakeExperts(STORE) as peer:
+            path = os.path.join(scratch, "pipe")
+            os.mkfifo(path)
+            end = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # a record fits in the pipe's buffer
+            try:
+                got = self.fetch(peer, 0, 3, "-o", path)
+                self.assertEqual(got.returncode, 0, got.stderr)
+                self.assertEqual(os.read(end, 1 << 20), STORE.record(0, 3))
+            finally:
+                os.close(end)
+            self.assertTrue(stat.S_ISFIFO(os.stat(path).st_mode))
+
+    def test_an_output_that_is_a_link_stays_one(self):
+        with tempfile.TemporaryDirectory() as scratch, FakeExperts(STORE) as peer:
+            path, link = os.path.join(scratch, "record"), os.path.join(scratch, "link")
+            open(path, "wb").close()
+            os.symlink("record", link)
+            self.assertEqual(self.fetch(peer, 0, 3, "-o", link).returncode, 0)
+            self.assertTrue(os.path.islink(link))
+            with open(path, "rb") as f:
+                self.assertEqual(f.read(), STORE.record(0, 3))
 
     def test_a_frozen_peer_is_asked_over_tcp_where_there_is_no_rdma(self):
         with FakeExperts(STORE) as peer:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import stat
 import subprocess
 import unittest
 
@@ -147,7 +148,18 @@ class Failures(LoraTest):
     def test_an_output_that_cannot_be_written_is_named(self):
         with FakePeer(self.model) as peer:
             done = self.penstock("lora", peer.address, "fake", "--max-rank", "8", "-o", "missing/slot.bin", status=1)
-        self.assertIn("missing/", done.stderr)
+        self.assertIn("missing/slot.bin: can't be written", done.stderr)
+
+    def test_an_output_that_is_a_pipe_is_written_to_and_not_replaced(self):
+        os.mkfifo(self.path("pipe"))
+        end = os.open(self.path("pipe"), os.O_RDWR | os.O_NONBLOCK)  # the slot fits in the pipe's buffer
+        try:
+            with FakePeer(self.model) as peer:
+                self.lora(peer.address, "fake", 8, "-o", "pipe")
+            self.assertEqual(os.read(end, 1 << 20), adapters.slot_of(adapters.adapter(), 8)[0])
+        finally:
+            os.close(end)
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
 
     def test_a_model_that_is_no_adapter(self):
         with FakePeer(Model({"m.safetensors": harness.one_tensor(b"x")}, {"config.json": b"{}"})) as peer:
