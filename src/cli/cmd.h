@@ -9,6 +9,7 @@ int cmd_fetch(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_lora(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
+int cmd_pack(int argc, char **argv);
 int cmd_pull(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 

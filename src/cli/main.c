@@ -19,6 +19,7 @@ static const struct command {
     { "inspect", cmd_inspect, "say what a store, a model or a file is made of" },
     { "lora", cmd_lora, "land a LoRA adapter as an engine's slot holds it" },
     { "ls", cmd_ls, "list a peer's models, or a model's tensors" },
+    { "pack", cmd_pack, "pack the experts of a checkpoint into a store" },
     { "pull", cmd_pull, "fetch a model from a peer" },
     { "serve", cmd_serve, "serve models to whoever may connect" },
     { "wire", cmd_wire, "turn records of the wire protocol into JSON, and back" },
