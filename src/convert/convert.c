@@ -8,7 +8,7 @@ static _Atomic(const struct convert_kernels *) chosen;
 
 const struct convert_kernels *convert_kernels_at(size_t index)
 {
-#if 0
+#if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && index-- == 0)
         return &convert_avx2;
     if (index-- == 0)

@@ -14,7 +14,7 @@ struct convert_kernels {
 };
 
 extern const struct convert_kernels convert_portable;
-#if 0
+#if defined(__x86_64__)
 extern const struct convert_kernels convert_sse2;
 extern const struct convert_kernels convert_avx2;
 #endif
