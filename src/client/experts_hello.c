@@ -64,8 +64,8 @@ int client_experts_failed(struct penstock_session *s, struct penstock_error *err
         error->code == PENSTOCK_ECLOSED && error->sys_errno == 0 && s->step == CLIENT_ASKING && s->head_bytes == 0;
     if (silent)
         base_error_set(error, PENSTOCK_EDENIED,
-                       "closed instead of sending its manifest: it has too many connections, is being stopped, or is "
-                       "another kind of peer, which waits to be spoken to");
+                       "closed instead of sending its manifest: it can't read its store, has too many connections or "
+                       "is being stopped, as its log says, or is another kind of peer, which waits to be spoken to");
     else if (error->code == PENSTOCK_ETIMEOUT && s->step == CLIENT_ASKING)
         base_error_in(error, "does it serve experts on this port?");
     return error->code;

@@ -73,7 +73,12 @@ static int take_manifest(struct penstock_session *s, struct penstock_error *erro
                    : base_error_set(error, PENSTOCK_ESTALE, "has another manifest of model '%.100s' by now", s->model);
     s->manifest_hash[0] = hash.low64;
     s->manifest_hash[1] = hash.high64;
-    return client_catalogue_read((const char *)s->body, s->body_len, s->body_cap, &s->catalogue, error);
+    int code = client_catalogue_read((const char *)s->body, s->body_len, s->body_cap, &s->catalogue, error);
+    /* An expert peer's comes unasked, and would only lack a model's fields. */
+    static const char experts_only[] = "\"moe_layer_to_model_layer\"";
+    if (code && memmem(s->body, s->body_len, experts_only, sizeof experts_only - 1))
+        base_error_in(error, "does it serve weights on this port? It sent an expert store's manifest");
+    return code;
 }
 
 /* What the list says about a model that was refused; always an error. */

@@ -10,10 +10,12 @@ import unittest
 
 import fake_peer
 import harness
+from fake_experts import FakeExperts
 from fake_peer import FakePeer, Model
 from harness import PENSTOCK, read_file, safetensors, write_file
 
 import adapters  # beside the tests' other tools, which harness knows the way to
+from make_store import Store
 
 DATA = os.environ.get("PENSTOCK_TEST_DATA",
                       os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "shared", "data"))
@@ -160,6 +162,11 @@ class Failures(LoraTest):
         finally:
             os.close(end)
         self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
+
+    def test_an_expert_peer_is_taken_for_what_it_is(self):
+        with FakeExperts(Store(layers=1, experts=2)) as peer:
+            done = self.penstock("lora", peer.address, "fake", "--max-rank", "8", status=1)
+        self.assertIn("does it serve weights on this port?", done.stderr)
 
     def test_a_model_that_is_no_adapter(self):
         with FakePeer(Model({"m.safetensors": harness.one_tensor(b"x")}, {"config.json": b"{}"})) as peer:

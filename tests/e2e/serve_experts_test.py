@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import struct
+import subprocess
 
 import harness
 from harness import MODE_TCP, MODE_VERBS, STATUS_ERR, STATUS_OK
@@ -230,6 +231,9 @@ class Changes(ExpertTest):
         os.rename(layer, layer + ".away")
         self.assertTrue(self.connect_to(self.peer).is_closed())
         self.peer.wait_for_log("refused: .*experts_00001.xpr")
+        done = subprocess.run([harness.PENSTOCK, "fetch", "%s:%d" % self.peer.address, "0", "0"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertIn("it can't read its store", done.stderr)
         os.rename(layer + ".away", layer)
         self.assert_lives(self.peer)
 
