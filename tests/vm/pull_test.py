@@ -148,6 +148,12 @@ class Endings(PullTest):
         self.assertIsNone(pull.process.poll())
         return pull
 
+    def assert_says_that_it_has_gone(self, pull):
+        pull.wait()
+        note(pull.said.strip().splitlines()[-1])
+        self.assertEqual(pull.status, 1, pull.said)
+        self.assertRegex(pull.said, "gone")
+
     def test_a_client_killed_in_the_middle_leaves_the_peer_as_it_was(self):
         peer = self.serve()
         idle, memory = resources(), {w: memory_kib(peer.process.pid, w) for w in ("VmPin", "VmRSS")}
@@ -167,10 +173,14 @@ class Endings(PullTest):
         peer.signal(signal.SIGTERM)
         peer.wait()
         pull.process.send_signal(signal.SIGCONT)
-        pull.wait()
-        note(pull.said.strip().splitlines()[-1])
-        self.assertEqual(pull.status, 1, pull.said)
-        self.assertRegex(pull.said, "gone")
+        self.assert_says_that_it_has_gone(pull)
+
+    def test_a_peer_killed_in_the_middle_likewise(self):
+        peer = self.serve()
+        pull = self.begun(peer)
+        pull.process.send_signal(signal.SIGCONT)
+        peer.process.kill()
+        self.assert_says_that_it_has_gone(pull)
 
     def test_a_pull_that_was_interrupted_goes_on(self):
         peer = self.serve()
