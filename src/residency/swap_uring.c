@@ -75,21 +75,24 @@ static bool fill(struct swap_ring *ring)
     }
 }
 
-static void reap(struct swap_ring *ring)
+/* One completion, if there is one. Its blob is summed in here, and what is queued meanwhile should not wait for the
+ * next one's as well. */
+static bool reap(struct swap_ring *ring)
 {
     struct io_uring_cqe *cqe;
-    while (io_uring_peek_cqe(&ring->ring, &cqe) == 0) {
-        struct residency_swap_io *io = io_uring_cqe_get_data(cqe);
-        int result = cqe->res;
-        io_uring_cqe_seen(&ring->ring, cqe);
-        if (!io) {
-            ring->listening = false;
-            continue;
-        }
-        ring->flying--;
-        if (swap_io_moved(io, result))
-            fly(ring, io);
+    if (io_uring_peek_cqe(&ring->ring, &cqe) != 0)
+        return false;
+    struct residency_swap_io *io = io_uring_cqe_get_data(cqe);
+    int result = cqe->res;
+    io_uring_cqe_seen(&ring->ring, cqe);
+    if (!io) {
+        ring->listening = false;
+        return true;
     }
+    ring->flying--;
+    if (swap_io_moved(io, result))
+        fly(ring, io);
+    return true;
 }
 
 static void *run(void *argument)
@@ -98,7 +101,8 @@ static void *run(void *argument)
     while (fill(ring)) {
         listen_for_more(ring);
         (void)io_uring_submit_and_wait(&ring->ring, 1);
-        reap(ring);
+        while (reap(ring))
+            (void)fill(ring);
     }
     return NULL;
 }
