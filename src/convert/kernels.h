@@ -17,6 +17,10 @@ extern const struct convert_kernels convert_portable;
 #if defined(__x86_64__)
 extern const struct convert_kernels convert_sse2;
 extern const struct convert_kernels convert_avx2;
+
+/* Of both. */
+void convert_sse2_transpose_bytes(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride, size_t rows,
+                                  size_t cols);
 #endif
 
 /* The variants that this machine runs, best first; NULL past the last, which is the portable one. */

@@ -5,8 +5,8 @@
 
 #include "kernels.h"
 
-/* From here on in one call results go past the cache: its lines would not be read again before others push them out. */
-#define STREAM_BYTES ((size_t)4 << 20)
+/* How far ahead a transposition's source is asked for, in each row. */
+#define PREFETCH_BYTES 128
 
 static __m128i load(const uint8_t *at)
 {
@@ -23,39 +23,35 @@ static __m128i choose(__m128i mask, __m128i yes, __m128i no)
     return _mm_or_si128(_mm_and_si128(mask, yes), _mm_andnot_si128(mask, no));
 }
 
-/* Values from here on until dst is aligned, for those which go past the cache; 0 where they do not, or never are. */
-static size_t values_to_align(const uint8_t *dst, size_t n)
-{
-    uintptr_t at = (uintptr_t)dst;
-    return n < STREAM_BYTES / 2 || at % 2 != 0 ? 0 : (size_t)(-at % 16) / 2;
-}
-
 /* ---- F32 ---- */
 
-/* The upper half of each result is BF16, sign-extended below for the pack that saturates. */
-static __m128i round_f32(__m128i bits)
+/* The upper half of each result is BF16, its sign spread above: the pack saturates. */
+static inline __m128i round_f32(__m128i bits)
+{
+    __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
+    return _mm_srai_epi32(_mm_add_epi32(_mm_add_epi32(bits, _mm_set1_epi32(0x7fff)), odd), 16);
+}
+
+/* Where there may be NaNs. */
+static __m128i round_or_quiet(__m128i bits)
 {
     __m128i magnitude = _mm_and_si128(bits, _mm_set1_epi32(0x7fffffff));
     __m128i nan = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7f800000));
-    __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
-    __m128i rounded = _mm_add_epi32(_mm_add_epi32(bits, _mm_set1_epi32(0x7fff)), odd);
-    return _mm_srai_epi32(choose(nan, _mm_or_si128(bits, _mm_set1_epi32(0x400000)), rounded), 16);
+    __m128i quiet = _mm_srai_epi32(_mm_or_si128(bits, _mm_set1_epi32(0x400000)), 16);
+    return choose(nan, quiet, round_f32(bits));
 }
 
-static __m128i eight_f32(const uint8_t *src)
+static inline __m128i eight_f32(const uint8_t *src)
 {
-    return _mm_packs_epi32(round_f32(load(src)), round_f32(load(src + 16)));
+    __m128i low = load(src), high = load(src + 16);
+    if (__builtin_expect(_mm_movemask_ps(_mm_cmpunord_ps(_mm_castsi128_ps(low), _mm_castsi128_ps(high))), 0))
+        return _mm_packs_epi32(round_or_quiet(low), round_or_quiet(high));
+    return _mm_packs_epi32(round_f32(low), round_f32(high));
 }
 
 static void sse2_f32_to_bf16(uint8_t *dst, const uint8_t *src, size_t n)
 {
-    size_t i = values_to_align(dst, n);
-    convert_portable.f32_to_bf16(dst, src, i);
-    if (n >= STREAM_BYTES / 2 && (uintptr_t)(dst + 2 * i) % 16 == 0) {
-        for (; n - i >= 8; i += 8)
-            _mm_stream_si128((__m128i *)(void *)(dst + 2 * i), eight_f32(src + 4 * i));
-        _mm_sfence();
-    }
+    size_t i = 0;
     for (; n - i >= 8; i += 8)
         store(dst + 2 * i, eight_f32(src + 4 * i));
     convert_portable.f32_to_bf16(dst + 2 * i, src + 4 * i, n - i);
@@ -64,10 +60,9 @@ static void sse2_f32_to_bf16(uint8_t *dst, const uint8_t *src, size_t n)
 /* ---- F16 ---- */
 
 /* Four subnormals, without their signs: m * 2^-24 is exact in F32, so that rounding it is rounding the value. */
-static __m128i four_subnormals(__m128i m)
+static inline __m128i four_subnormals(__m128i m)
 {
-    __m128i bits = _mm_castps_si128(_mm_mul_ps(_mm_cvtepi32_ps(m), _mm_set1_ps(0x1p-24F)));
-    return round_f32(bits);
+    return round_f32(_mm_castps_si128(_mm_mul_ps(_mm_cvtepi32_ps(m), _mm_set1_ps(0x1p-24F))));
 }
 
 static __m128i eight_subnormals(__m128i m)
@@ -76,81 +71,91 @@ static __m128i eight_subnormals(__m128i m)
     return _mm_packs_epi32(four_subnormals(_mm_unpacklo_epi16(m, zero)), four_subnormals(_mm_unpackhi_epi16(m, zero)));
 }
 
-/* In lanes of 16 bits: BF16 has three bits of mantissa less and an exponent that is 112 larger. */
-static __m128i convert_f16(__m128i halves)
+/* What is not normal: zeros and subnormals, infinities and NaNs. normal: the others' results. */
+static __m128i convert_unusual(__m128i halves, __m128i normal)
 {
     __m128i sign = _mm_and_si128(halves, _mm_set1_epi16((short)0x8000));
-    __m128i magnitude = _mm_andnot_si128(_mm_set1_epi16((short)0x8000), halves);
-    __m128i cut = _mm_srli_epi16(magnitude, 3);
-    __m128i odd = _mm_and_si128(cut, _mm_set1_epi16(1));
-    __m128i rounded = _mm_srli_epi16(_mm_add_epi16(_mm_add_epi16(magnitude, _mm_set1_epi16(3)), odd), 3);
-    __m128i out = _mm_add_epi16(rounded, _mm_set1_epi16(112 << 7));
+    __m128i magnitude = _mm_and_si128(halves, _mm_set1_epi16(0x7fff));
+    __m128i small = _mm_cmpgt_epi16(_mm_set1_epi16(0x400), magnitude);
+    __m128i out = choose(small, _mm_or_si128(eight_subnormals(magnitude), sign), normal);
 
     __m128i special = _mm_cmpgt_epi16(magnitude, _mm_set1_epi16(0x7bff));
     __m128i quiet = _mm_and_si128(_mm_cmpgt_epi16(magnitude, _mm_set1_epi16(0x7c00)), _mm_set1_epi16(0x40));
-    __m128i infinite = _mm_or_si128(_mm_add_epi16(cut, _mm_set1_epi16(224 << 7)), quiet);
-    out = choose(special, infinite, out);
+    __m128i infinite = _mm_or_si128(_mm_add_epi16(_mm_srli_epi16(magnitude, 3), _mm_set1_epi16(224 << 7)), quiet);
+    return choose(special, _mm_or_si128(infinite, sign), out);
+}
 
-    __m128i small = _mm_cmplt_epi16(magnitude, _mm_set1_epi16(0x400));
-    out = _mm_andnot_si128(small, out); /* zeros are common, and right now */
-    __m128i zero = _mm_cmpeq_epi16(magnitude, _mm_setzero_si128());
-    __m128i subnormal = _mm_andnot_si128(zero, small);
-    if (_mm_movemask_epi8(subnormal))
-        out = choose(subnormal, eight_subnormals(magnitude), out);
-    return _mm_or_si128(out, sign);
+/* In lanes of 16 bits: BF16 has three bits of mantissa less and an exponent that is 112 larger. The shift spreads the
+ * sign over the bits that the mask takes out. */
+static inline __m128i eight_f16(const uint8_t *src)
+{
+    __m128i halves = load(src);
+    __m128i odd = _mm_and_si128(_mm_srli_epi16(halves, 3), _mm_set1_epi16(1));
+    __m128i rounded = _mm_srai_epi16(_mm_add_epi16(_mm_add_epi16(halves, _mm_set1_epi16(3)), odd), 3);
+    __m128i normal = _mm_add_epi16(_mm_and_si128(rounded, _mm_set1_epi16((short)0x8fff)), _mm_set1_epi16(112 << 7));
+
+    /* The magnitude is 0x400 to 0x7bff where it is normal: less 0x400 and half of the range, one signed comparison. */
+    __m128i moved = _mm_sub_epi16(_mm_and_si128(halves, _mm_set1_epi16(0x7fff)), _mm_set1_epi16((short)0x8400));
+    __m128i unusual = _mm_cmpgt_epi16(moved, _mm_set1_epi16(0x77ff - 0x8000));
+    if (__builtin_expect(_mm_movemask_epi8(unusual), 0))
+        return convert_unusual(halves, normal);
+    return normal;
 }
 
 static void sse2_f16_to_bf16(uint8_t *dst, const uint8_t *src, size_t n)
 {
-    size_t i = values_to_align(dst, n);
-    convert_portable.f16_to_bf16(dst, src, i);
-    if (n >= STREAM_BYTES / 2 && (uintptr_t)(dst + 2 * i) % 16 == 0) {
-        for (; n - i >= 8; i += 8)
-            _mm_stream_si128((__m128i *)(void *)(dst + 2 * i), convert_f16(load(src + 2 * i)));
-        _mm_sfence();
-    }
+    size_t i = 0;
     for (; n - i >= 8; i += 8)
-        store(dst + 2 * i, convert_f16(load(src + 2 * i)));
+        store(dst + 2 * i, eight_f16(src + 2 * i));
     convert_portable.f16_to_bf16(dst + 2 * i, src + 2 * i, n - i);
 }
 
 /* ---- transposition ---- */
 
-/* 16 rows of 16 bytes become 16 columns. Each round interleaves row i with row i + 8; after four, bytes have moved to
- * where their row's and column's numbers are exchanged. */
-static void transpose_16(__m128i row[16])
+/* 16 rows of 8 bytes become 8 columns. Each round interleaves the first half of the rows with the second: after four, a
+ * byte is where its row's and column's numbers are exchanged. Eight registers at a time: they need no memory. */
+static inline void transpose_16(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride)
 {
-    for (int round = 0; round < 4; round++) {
-        __m128i next[16];
-        for (int i = 0; i < 8; i++) {
-            next[2 * i] = _mm_unpacklo_epi8(row[i], row[i + 8]);
-            next[2 * i + 1] = _mm_unpackhi_epi8(row[i], row[i + 8]);
+    __m128i row[8], next[8];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++) {
+        __m128i upper = _mm_loadl_epi64((const __m128i *)(const void *)(src + i * src_stride));
+        __m128i lower = _mm_loadl_epi64((const __m128i *)(const void *)(src + (i + 8) * src_stride));
+        row[i] = _mm_unpacklo_epi8(upper, lower);
+    }
+#pragma GCC unroll 3
+    for (int round = 0; round < 3; round++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            next[2 * i] = _mm_unpacklo_epi8(row[i], row[i + 4]);
+            next[2 * i + 1] = _mm_unpackhi_epi8(row[i], row[i + 4]);
         }
         memcpy(row, next, sizeof next);
     }
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++)
+        store(dst + i * dst_stride, row[i]);
 }
 
-/* A strip of 16 columns of 64 rows, so that each column's part is a whole line of the cache. */
-static void transpose_strip(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride, size_t rows)
+/* 16 rows of a line of the cache each, at most; the source's next lines are asked for meanwhile. */
+static void transpose_lines(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride, size_t cols)
 {
-    for (size_t r = 0; r < rows; r += 16) {
-        __m128i row[16];
-        for (size_t i = 0; i < 16; i++)
-            row[i] = load(src + (r + i) * src_stride);
-        transpose_16(row);
-        for (size_t i = 0; i < 16; i++)
-            store(dst + i * dst_stride + r, row[i]);
-    }
+    for (size_t i = 0; i < 16; i++)
+        _mm_prefetch((const char *)(src + i * src_stride + PREFETCH_BYTES), _MM_HINT_T0);
+    for (size_t c = 0; c < cols; c += 8)
+        transpose_16(dst + c * dst_stride, dst_stride, src + c, src_stride);
 }
 
-static void sse2_transpose_bytes(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride, size_t rows,
-                                 size_t cols)
+void convert_sse2_transpose_bytes(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride, size_t rows,
+                                  size_t cols)
 {
-    size_t whole_rows = rows & ~(size_t)15, whole_cols = cols & ~(size_t)15;
+    size_t whole_rows = rows & ~(size_t)15, whole_cols = cols & ~(size_t)7;
+    /* Four blocks of rows in turn, so that a column's line is written in whole before it leaves the cache. */
     for (size_t r = 0; r < whole_rows; r += 64)
-        for (size_t c = 0; c < whole_cols; c += 16)
-            transpose_strip(dst + c * dst_stride + r, dst_stride, src + r * src_stride + c, src_stride,
-                            whole_rows - r < 64 ? whole_rows - r : 64);
+        for (size_t c = 0; c < whole_cols; c += 64)
+            for (size_t part = r; part < whole_rows && part < r + 64; part += 16)
+                transpose_lines(dst + c * dst_stride + part, dst_stride, src + part * src_stride + c, src_stride,
+                                whole_cols - c < 64 ? whole_cols - c : 64);
     convert_portable.transpose_bytes(dst + whole_cols * dst_stride, dst_stride, src + whole_cols, src_stride, rows,
                                      cols - whole_cols);
     convert_portable.transpose_bytes(dst + whole_rows, dst_stride, src + whole_rows * src_stride, src_stride,
@@ -161,7 +166,7 @@ const struct convert_kernels convert_sse2 = {
     .name = "sse2",
     .f32_to_bf16 = sse2_f32_to_bf16,
     .f16_to_bf16 = sse2_f16_to_bf16,
-    .transpose_bytes = sse2_transpose_bytes,
+    .transpose_bytes = convert_sse2_transpose_bytes,
 };
 
 #endif
