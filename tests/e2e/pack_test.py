@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from harness import PENSTOCK, read_file
+from harness import PENSTOCK, read_file, write_file
 
 from make_checkpoint import BROKEN, Checkpoint, make_checkpoint  # beside the tests' other tools
 import make_store
@@ -161,15 +161,40 @@ class Interruptions(PackTest):
         self.assertEqual({name: after[name] for name in kept}, kept)
         self.assertEqual(self.manifest()["num_experts"], checkpoint.experts)
 
+    def test_a_record_that_reads_back_wrong_is_named_and_packed_anew(self):
+        self.make(inter=512, hidden=2048, layers=3, experts=6)
+        self.kill_after_the_first_layer()
+        plan = read_file(self.path("store", ".penstock-pack.json"))
+        self.pack("--verify", "0")
+        right = {name: body for name, (_, body) in self.files().items()}
+
+        # All layers are there, and the manifest is not yet: the state in which they are verified.
+        os.unlink(self.path("store", "manifest.json"))
+        write_file(self.path("store", ".penstock-pack.json"), plan)
+        with open(make_store.layer_path(self.path("store"), 1), "r+b") as layer:
+            sizes = make_store.Store(inter=512, hidden=2048)
+            layer.seek(4 * sizes.stride + sizes.offsets[3] + 100)
+            byte = layer.read(1)[0]
+            layer.seek(-1, os.SEEK_CUR)
+            layer.write(bytes([byte ^ 1]))
+        self.assertRegex(self.pack("--verify", "all", status=1).stderr,
+                         r"experts_00001.xpr: layer 1: expert 4: up.scale is not what the checkpoint has")
+        self.assertFalse(os.path.exists(self.path("store", "manifest.json")))
+        self.assertRegex(self.pack("--verify", "all").stdout, "2 layers there before; 18 records verified")
+        self.assertTrue({name: body for name, (_, body) in self.files().items()} == right)
+
+    def kill_after_the_first_layer(self):
+        with subprocess.Popen([PENSTOCK, "pack", self.path("checkpoint"), "-o", self.path("store"), "-j", "1"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while not os.path.exists(make_store.layer_path(self.path("store"), 0)) and process.poll() is None:
+                time.sleep(0.001)
+            process.kill()
+        self.assertFalse(os.path.exists(self.path("store", "manifest.json")), "it was done before it could be killed")
+
     def test_another_checkpoint_or_geometry_is_refused(self):
         self.make(inter=512, hidden=2048, layers=3, experts=8)
         self.make("other", inter=512, hidden=2048, layers=3, experts=8, seed=2)
-        process = subprocess.Popen([PENSTOCK, "pack", self.path("checkpoint"), "-o", self.path("store"), "-j", "1"],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not os.path.exists(make_store.layer_path(self.path("store"), 0)) and process.poll() is None:
-            time.sleep(0.001)
-        process.kill()
-        process.wait()
+        self.kill_after_the_first_layer()
         self.assertRegex(self.pack(status=1, checkpoint="other").stderr, "holds layers of another checkpoint")
         self.assertRegex(self.pack("--layers", "2", status=1).stderr, "another number of layers")
         self.pack()
