@@ -121,16 +121,16 @@ static int new_op(struct penstock_session *s, enum client_op_kind kind, int64_t 
     return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");
 }
 
+/* The pieces lie behind the requests, as client_plan_fini has it. */
 static int allocate_plan(struct client_plan *plan, size_t n, struct penstock_error *error)
 {
-    *plan = (struct client_plan){ .requests = calloc(n + 1, sizeof *plan->requests),
-                                  .pieces = calloc(n + 1, sizeof *plan->pieces),
-                                  .n_requests = n,
-                                  .n_pieces = n };
-    if (plan->requests && plan->pieces)
-        return 0;
-    client_plan_fini(plan);
-    return base_error_set(error, PENSTOCK_ENOMEM, "no memory for an operation of %zu parts", n);
+    struct client_request *requests = calloc(n + 1, sizeof *requests + sizeof(struct iovec));
+    if (!requests)
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for an operation of %zu parts", n);
+    *plan = (struct client_plan){
+        .requests = requests, .n_requests = n, .pieces = (struct iovec *)(requests + n + 1), .n_pieces = n
+    };
+    return 0;
 }
 
 /* region NULL: nothing moves. */

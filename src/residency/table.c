@@ -77,7 +77,7 @@ static bool bucket_segment_add(struct residency_table *table)
 {
     uint32_t *segment = calloc((size_t)1 << table->shift, sizeof *segment);
     if (segment && base_vec_push(&table->buckets, segment))
-        return true;
+        return true; // cppcheck-suppress memleak; the vector has it
     free(segment);
     return false;
 }
@@ -118,6 +118,7 @@ static uint32_t node_take(struct residency_table *table)
             free(segment);
             return RESIDENCY_NONE;
         }
+        // cppcheck-suppress memleak; the vector has it
     }
     return table->fresh++;
 }

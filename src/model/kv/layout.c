@@ -82,8 +82,8 @@ uint64_t model_kv_namespace(const struct model_kv_layout *l, uint64_t fingerprin
         l->fs_block_bytes, l->group_stride, salt,
     };
     uint64_t hash = MODEL_FNV_BASIS;
-    for (uint8_t tag = 0; tag < sizeof fields / sizeof *fields; tag++) {
-        uint8_t record[9] = { tag };
+    for (size_t tag = 0; tag < sizeof fields / sizeof *fields; tag++) {
+        uint8_t record[9] = { (uint8_t)tag };
         for (unsigned i = 0; i < 8; i++)
             record[1 + i] = (uint8_t)(fields[tag] >> 8 * i);
         hash = model_fnv1a(hash, record, sizeof record);
