@@ -136,9 +136,10 @@ static int verify_record(const struct pack *pack, struct model_packer *packer, u
     if (fd < 0)
         return base_error_sys(error, errno, "%s", path);
     struct penstock_error words = { 0 };
-    int status = model_packer_verify(packer, fd, layer, expert, &words);
+    bool differs;
+    int status = model_packer_verify(packer, fd, layer, expert, &differs, &words);
     close(fd);
-    if (status == PENSTOCK_ECORRUPT) {
+    if (differs) {
         (void)unlink(path);
         return base_error_set(error, status, "%s: %s; the layer is removed: the same command packs it again", path,
                               words.message);

@@ -156,9 +156,10 @@ static const char *first_difference(const struct model_expert_geometry *g, const
     return "padding";
 }
 
-int model_packer_verify(struct model_packer *packer, int fd, uint32_t layer, uint32_t expert,
+int model_packer_verify(struct model_packer *packer, int fd, uint32_t layer, uint32_t expert, bool *differs,
                         struct penstock_error *error)
 {
+    *differs = false;
     const struct model_expert_geometry *g = &packer->checkpoint->manifest.geometry;
     if (!packer->stored && !(packer->stored = malloc(g->record_stride)))
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for a record of %" PRIu64 " bytes", g->record_stride);
@@ -169,7 +170,8 @@ int model_packer_verify(struct model_packer *packer, int fd, uint32_t layer, uin
     if (status != 0)
         return status;
     status = model_pread(fd, packer->stored, g->record_stride, at, error);
-    if (status == 0 && memcmp(packer->record, packer->stored, g->record_stride) != 0)
+    *differs = status == 0 && memcmp(packer->record, packer->stored, g->record_stride) != 0;
+    if (*differs)
         status = base_error_set(error, PENSTOCK_ECORRUPT, "%s is not what the checkpoint has",
                                 first_difference(g, packer->record, packer->stored));
     if (status != 0)

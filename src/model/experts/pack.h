@@ -29,8 +29,9 @@ PENSTOCK_CHECKED int model_packer_build(struct model_packer *packer, uint32_t la
 /* Builds it and writes it where it belongs in the layer's file. */
 PENSTOCK_CHECKED int model_packer_write(struct model_packer *packer, int fd, uint32_t layer, uint32_t expert,
                                         struct penstock_error *error);
-/* Builds it anew and compares it with what the file has. ECORRUPT names layer, expert and part. */
+/* Builds it anew and compares it with what the file has. *differs: that is the file's fault, and not the checkpoint's;
+ * ECORRUPT then names layer, expert and part. */
 PENSTOCK_CHECKED int model_packer_verify(struct model_packer *packer, int fd, uint32_t layer, uint32_t expert,
-                                         struct penstock_error *error);
+                                         bool *differs, struct penstock_error *error);
 
 #endif
