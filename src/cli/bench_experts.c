@@ -19,6 +19,9 @@ static uint64_t next_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
+/* Zipf's law has hardly anything left for those behind them, and the number is the peer's word. */
+#define ZIPF_EXPERTS_MAX (1u << 20)
+
 struct picker {
     uint64_t state;
     uint32_t layers, experts;
@@ -32,11 +35,13 @@ static int picker_init(struct picker *p, const struct penstock_expert_geometry *
     *p = (struct picker){ .state = 1, .layers = g->layers, .experts = g->experts };
     if (!zipf)
         return 0;
-    p->cumulative = malloc(g->experts * sizeof *p->cumulative);
+    if (p->experts > ZIPF_EXPERTS_MAX)
+        p->experts = ZIPF_EXPERTS_MAX;
+    p->cumulative = malloc(p->experts * sizeof *p->cumulative);
     if (!p->cumulative)
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the weights of %u experts", g->experts);
+        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the weights of %u experts", p->experts);
     double sum = 0;
-    for (uint32_t i = 0; i < g->experts; i++)
+    for (uint32_t i = 0; i < p->experts; i++)
         p->cumulative[i] = sum += pow(i + 1, -exponent);
     return 0;
 }
