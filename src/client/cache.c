@@ -10,11 +10,6 @@
 
 #define BLOB_ALIGN 4096u
 
-static int missing(const char *what, struct penstock_error *error)
-{
-    return base_error_set(error, PENSTOCK_EINVAL, "%s must be given, not NULL", what);
-}
-
 /* ---- begin and end ---- */
 
 static int set_up(struct penstock_session *s, const void *arena)
@@ -58,7 +53,7 @@ int penstock_cache_start(const char *peer, const struct penstock_cache *cache, c
 {
     struct penstock_cache arena;
     if (!peer || !session || !op)
-        return missing("peer, session and op", error);
+        return client_missing("peer, session and op", error);
     int code = take_arena(cache, &arena, error);
     const struct client_start start = { .tier = &client_cache_tier, .argument = &arena };
     return code ? code : client_session_start(&start, peer, options, session, op, error);
@@ -83,16 +78,11 @@ int penstock_cache_open(const char *peer, const struct penstock_cache *cache, co
     struct penstock_session *s;
     penstock_op op;
     if (!session)
-        return missing("session", error);
+        return client_missing("session", error);
     int code = penstock_cache_start(peer, cache, options, &s, &op, error);
     if (code)
         return code;
-    code = penstock_wait(s, op, NULL, error);
-    if (code)
-        penstock_session_free(s);
-    else
-        *session = s;
-    return code;
+    return client_session_opened(s, op, session, error);
 }
 
 /* ---- operations ---- */
@@ -163,7 +153,7 @@ int penstock_submit_blobs(struct penstock_session *session, const struct penstoc
     struct penstock_blobs b;
     struct penstock_session *s = session;
     if (!s || !op)
-        return missing("session and op", error);
+        return client_missing("session and op", error);
     int code = client_take_sized(&b, blobs, "blobs", error);
     code = code ? code : client_can_submit(s, &client_cache_tier, b.timeout_ns, error);
     if (code)
@@ -247,7 +237,7 @@ int penstock_submit_raw(struct penstock_session *session, const struct penstock_
     struct penstock_raw r;
     struct penstock_session *s = session;
     if (!s || !op)
-        return missing("session and op", error);
+        return client_missing("session and op", error);
     int code = client_take_sized(&r, raw, "raw", error);
     code = code ? code : client_can_submit(s, &client_cache_tier, r.timeout_ns, error);
     if (code)

@@ -12,11 +12,6 @@
 #include "client/tier.h"
 #include "client/verbs.h"
 
-static int missing(const char *what, struct penstock_error *error)
-{
-    return base_error_set(error, PENSTOCK_EINVAL, "%s must be given, not NULL", what);
-}
-
 /* ---- begin and end ---- */
 
 static int set_up(struct penstock_session *s, const void *model_version)
@@ -60,7 +55,7 @@ int client_experts_start(struct verbs_world *world, const char *peer, const char
 {
     const struct client_start start = { .tier = &client_experts_tier, .world = world, .argument = model_version };
     if (!peer || !session || !op)
-        return missing("peer, session and op", error);
+        return client_missing("peer, session and op", error);
     int code = check_version(model_version, error);
     return code ? code : client_session_start(&start, peer, options, session, op, error);
 }
@@ -85,16 +80,11 @@ int penstock_experts_open(const char *peer, const char *model_version, const str
     struct penstock_session *s;
     penstock_op op;
     if (!session)
-        return missing("session", error);
+        return client_missing("session", error);
     int code = penstock_experts_start(peer, model_version, options, &s, &op, error);
     if (code)
         return code;
-    code = penstock_wait(s, op, NULL, error);
-    if (code)
-        penstock_session_free(s);
-    else
-        *session = s;
-    return code;
+    return client_session_opened(s, op, session, error);
 }
 
 /* ---- the store ---- */
@@ -215,7 +205,7 @@ int penstock_experts_arena(struct penstock_session *session, const struct pensto
     struct penstock_expert_arena a;
     struct penstock_session *s = session;
     if (!s)
-        return missing("session", error);
+        return client_missing("session", error);
     int code = client_take_sized(&a, arena, "arena", error);
     code = code ? code : client_can_submit(s, &client_experts_tier, 0, error);
     if (code)
@@ -270,7 +260,7 @@ int penstock_submit_fetch(struct penstock_session *session, const struct penstoc
     struct penstock_fetch f;
     struct penstock_session *s = session;
     if (!s || !op)
-        return missing("session and op", error);
+        return client_missing("session and op", error);
     int code = client_take_sized(&f, fetch, "fetch", error);
     code = code ? code : client_can_submit(s, &client_experts_tier, f.timeout_ns, error);
     code = code ? code : check_fetch(s->experts, &f, error);

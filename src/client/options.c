@@ -15,6 +15,11 @@
 /* No struct grows so long: a size above it was never set. */
 #define SIZED_BYTES_MAX 4096u
 
+int client_missing(const char *what, struct penstock_error *error)
+{
+    return base_error_set(error, PENSTOCK_EINVAL, "%s must be given, not NULL", what);
+}
+
 int client_take_bytes(void *to, size_t to_size, const void *from, size_t from_size, const char *what,
                       struct penstock_error *error)
 {

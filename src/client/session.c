@@ -12,11 +12,6 @@
 #include "client/tier.h"
 #include "client/verbs.h"
 
-static int missing(const char *what, struct penstock_error *error)
-{
-    return base_error_set(error, PENSTOCK_EINVAL, "%s must be given, not NULL", what);
-}
-
 /* ---- begin and end ---- */
 
 static struct penstock_session *allocate(const struct client_start *start, const char *peer)
@@ -103,6 +98,17 @@ int client_session_start_on(const struct client_start *start, struct net_stream 
     s->stream = *stream;
     s->has_stream = true;
     code = client_hello_ask(s, error);
+    if (code)
+        penstock_session_free(s);
+    else
+        *session = s;
+    return code;
+}
+
+int client_session_opened(struct penstock_session *s, penstock_op op, struct penstock_session **session,
+                          struct penstock_error *error)
+{
+    int code = penstock_wait(s, op, NULL, error);
     if (code)
         penstock_session_free(s);
     else
@@ -210,7 +216,7 @@ int penstock_register(struct penstock_session *session, const struct penstock_me
 {
     struct penstock_memory m;
     if (!session || !region)
-        return missing("session and region", error);
+        return client_missing("session and region", error);
     int code = client_take_sized(&m, memory, "memory", error);
     if (code)
         return code;
@@ -234,7 +240,7 @@ int penstock_register(struct penstock_session *session, const struct penstock_me
 int penstock_unregister(struct penstock_session *session, uint32_t region, struct penstock_error *error)
 {
     if (!session)
-        return missing("session", error);
+        return client_missing("session", error);
     if (region >= session->regions.n || !session->regions.at[region].known)
         return base_error_set(error, PENSTOCK_EINVAL, "no region %" PRIu32 " is registered", region);
     struct client_region *r = &session->regions.at[region];
@@ -365,7 +371,7 @@ int penstock_wait(struct penstock_session *session, penstock_op op, struct penst
 {
     struct penstock_session *s = session;
     if (!s)
-        return missing("session", error);
+        return client_missing("session", error);
     client_ops_forget_told(s);
     struct client_op *o = client_op_find(s, op);
     if (!o)

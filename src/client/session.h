@@ -250,6 +250,9 @@ static inline struct client_flight *client_flight_at(struct penstock_session *s,
 
 /* ---- options.c ---- */
 
+/* EINVAL: what was given as NULL. */
+int client_missing(const char *what, struct penstock_error *error);
+
 /* A caller's struct, of whatever size it knows, as this version's. what names it. */
 #define client_take_sized(to, from, what, error)                                                                       \
     client_take_bytes((to), sizeof *(to), (from), (from) ? (from)->size : 0, what, error)
@@ -337,6 +340,9 @@ PENSTOCK_CHECKED int client_session_start(const struct client_start *start, cons
 PENSTOCK_CHECKED int client_session_start_on(const struct client_start *start, struct net_stream *stream,
                                              const struct penstock_options *options, struct penstock_session **session,
                                              penstock_op *op, struct penstock_error *error);
+/* Waits for a session that was started: *session, or none at all. */
+PENSTOCK_CHECKED int client_session_opened(struct penstock_session *s, penstock_op op,
+                                           struct penstock_session **session, struct penstock_error *error);
 /* One more to the peer of s, at the address in use; in the epoll set of s. Over TCP, or to build rails for s. */
 PENSTOCK_CHECKED int client_session_beside(struct penstock_session *s, enum client_purpose purpose, bool for_rails,
                                            struct penstock_session **session, struct penstock_error *error);

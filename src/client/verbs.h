@@ -106,10 +106,10 @@ PENSTOCK_CHECKED int client_verbs_shake_failed(struct penstock_session *s, struc
 void client_shake_free(struct client_shake *shake); /* NULL is fine */
 /* ---- verbs_rails.c ---- */
 
-/* What the handshake of `from` (s itself, or one that builds rails for it) has brought: rails for the slots that have
- * none, and the stream that they hang on. */
 /* A try to have its rail has failed. */
 void client_slot_failed(struct client_slot *slot, const struct penstock_error *error);
+/* What the handshake of `from` (s itself, or one that builds rails for it) has brought: rails for the slots that have
+ * none, and the stream that they hang on. */
 PENSTOCK_CHECKED int client_verbs_take_rails(struct penstock_session *s, struct penstock_session *from,
                                              struct penstock_error *error);
 /* Begins to build anew what has failed, where it is time. */

@@ -11,11 +11,6 @@
 #include "client/verbs.h"
 #include "model/digest.h"
 
-static int missing(const char *what, struct penstock_error *error)
-{
-    return base_error_set(error, PENSTOCK_EINVAL, "%s must be given, not NULL", what);
-}
-
 /* ---- begin ---- */
 
 static int take_model(const char *model, const struct penstock_catalogue *catalogue, struct penstock_error *error)
@@ -43,7 +38,7 @@ int client_session_in_world(struct verbs_world *world, const char *peer, const s
         .tier = &client_weights, .purpose = purpose, .world = world, .model = model, .catalogue = catalogue
     };
     if (!peer || !session || !op)
-        return missing("peer, session and op", error);
+        return client_missing("peer, session and op", error);
     struct penstock_error words = { 0 };
     int code = purpose == CLIENT_FOR_MODELS ? 0 : take_model(model, catalogue, &words);
     code = code ? code : client_session_start(&start, peer, options, session, op, &words);
@@ -88,16 +83,11 @@ int penstock_weights_open(const char *peer, const char *model, struct penstock_c
     struct penstock_session *s;
     penstock_op op = 0;
     if (!session)
-        return missing("session", error);
+        return client_missing("session", error);
     int code = penstock_weights_start(peer, model, catalogue, options, &s, &op, error);
     if (code)
         return code;
-    code = penstock_wait(s, op, NULL, error);
-    if (code)
-        penstock_session_free(s);
-    else
-        *session = s;
-    return code;
+    return client_session_opened(s, op, session, error);
 }
 
 struct penstock_catalogue *penstock_session_catalogue(struct penstock_session *session)
@@ -157,7 +147,7 @@ int client_submit(struct penstock_session *s, const struct penstock_read *read, 
 {
     struct penstock_read r;
     if (!s || !op) {
-        (void)missing("session and op", error);
+        (void)client_missing("session and op", error);
         return PENSTOCK_EINVAL;
     }
     int code = client_take_sized(&r, read, "read", error);
@@ -202,7 +192,7 @@ int penstock_submit_digests(struct penstock_session *session, const struct penst
     struct penstock_digests d;
     struct penstock_session *s = session;
     if (!s || !op)
-        return missing("session and op", error);
+        return client_missing("session and op", error);
     int code = client_take_sized(&d, digests, "digests", error);
     code = code ? code : can_submit(s, d.timeout_ns, error);
     if (code)
