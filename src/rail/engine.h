@@ -111,10 +111,10 @@ const struct rail *rail_engine_rail(const struct rail_engine *engine, size_t slo
 /* Whether a slot has a rail that is up and needs no probe any more. */
 bool rail_engine_takes_work(const struct rail_engine *engine, size_t slot);
 
-/* Queued behind the others: it is begun once all of theirs is under way, but for those
- * that wait for a rail of their own. Ranges are the caller's to have checked
- * against regions and memory. ECLOSED: no rail is alive; EUNSUPPORTED: memory that no rail can reach, and that cannot
- * be bounced either. Nothing is posted, and done is not called, before the next poll. */
+/* Queued behind the others: it is begun once all of theirs is under way, but for those that wait for a rail of their
+ * own. Ranges are the caller's to have checked against regions and memory. ECLOSED: no rail is alive; EUNSUPPORTED:
+ * memory that no rail can reach, and that cannot be bounced either. Nothing is posted, and done is not called, before
+ * the next poll. */
 PENSTOCK_CHECKED int rail_engine_submit(struct rail_engine *engine, struct rail_transfer *transfer,
                                         struct penstock_error *error);
 /* Ends it with ECANCELED: at once where nothing of it is outstanding, else when the last work request completes. */
