@@ -75,8 +75,8 @@ int client_cache_on_stream(struct net_stream *stream, const struct penstock_cach
 int penstock_cache_open(const char *peer, const struct penstock_cache *cache, const struct penstock_options *options,
                         struct penstock_session **session, struct penstock_error *error)
 {
-    struct penstock_session *s;
-    penstock_op op;
+    struct penstock_session *s = NULL;
+    penstock_op op = 0;
     if (!session)
         return client_missing("session", error);
     int code = penstock_cache_start(peer, cache, options, &s, &op, error);

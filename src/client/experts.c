@@ -77,8 +77,8 @@ int penstock_experts_start(const char *peer, const char *model_version, const st
 int penstock_experts_open(const char *peer, const char *model_version, const struct penstock_options *options,
                           struct penstock_session **session, struct penstock_error *error)
 {
-    struct penstock_session *s;
-    penstock_op op;
+    struct penstock_session *s = NULL;
+    penstock_op op = 0;
     if (!session)
         return client_missing("session", error);
     int code = penstock_experts_start(peer, model_version, options, &s, &op, error);

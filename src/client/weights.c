@@ -80,7 +80,7 @@ int penstock_weights_open(const char *peer, const char *model, struct penstock_c
                           const struct penstock_options *options, struct penstock_session **session,
                           struct penstock_error *error)
 {
-    struct penstock_session *s;
+    struct penstock_session *s = NULL;
     penstock_op op = 0;
     if (!session)
         return client_missing("session", error);
