@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_CLIENT_CACHE_H
 #define PENSTOCK_CLIENT_CACHE_H
 
-#include "client/cache_api.h"
+#include <penstock/cache.h>
 
 #include "client/session.h"
 

@@ -1,4 +1,4 @@
-"""libpenstock through ctypes: include/penstock/penstock.h and experts.h, declaration by declaration."""
+"""libpenstock through ctypes: the headers of include/penstock, but for wire.h, declaration by declaration."""
 
 import ctypes as c
 
@@ -117,6 +117,29 @@ class LoraLanding(Sized):
     _fields_ = [("size", c.c_size_t), ("slot", c.POINTER(Memory)), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
 
 
+class Cache(Sized):
+    _fields_ = [("size", c.c_size_t), ("kind", c.c_int), ("blob_bytes", c.c_uint64), ("arena_bytes", c.c_uint64),
+                ("wide", c.c_int), ("own", c.c_int)]
+
+
+class Blob(c.Structure):
+    _fields_ = [("key_low", c.c_uint64), ("key_high", c.c_uint64), ("at_bytes", c.c_uint64), ("code", c.c_int)]
+
+
+class Blobs(Sized):
+    _fields_ = [("size", c.c_size_t), ("action", c.c_int), ("region", c.c_uint32), ("blobs", c.POINTER(Blob)),
+                ("count", c.c_uint64), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
+class RawRange(c.Structure):
+    _fields_ = [("offset_bytes", c.c_uint64), ("len_bytes", c.c_uint64), ("at_bytes", c.c_uint64)]
+
+
+class Raw(Sized):
+    _fields_ = [("size", c.c_size_t), ("write", c.c_int), ("region", c.c_uint32), ("ranges", c.POINTER(RawRange)),
+                ("count", c.c_uint64), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
 P, STR, ERR, OP = c.c_void_p, c.c_char_p, c.POINTER(Error), c.c_uint64
 
 FUNCTIONS = {
@@ -172,6 +195,13 @@ FUNCTIONS = {
     "penstock_lora_left_out": (STR, [P, c.c_size_t]),
     "penstock_lora_land": (c.c_int, [P, P, c.POINTER(LoraLanding), c.POINTER(OP), ERR]),
     "penstock_lora_land_wait": (c.c_int, [P, P, c.POINTER(LoraLanding), ERR]),
+    "penstock_cache_start": (c.c_int, [STR, c.POINTER(Cache), c.POINTER(Options), c.POINTER(P), c.POINTER(OP), ERR]),
+    "penstock_cache_open": (c.c_int, [STR, c.POINTER(Cache), c.POINTER(Options), c.POINTER(P), ERR]),
+    "penstock_submit_blobs": (c.c_int, [P, c.POINTER(Blobs), c.POINTER(OP), ERR]),
+    "penstock_blobs_wait": (c.c_int, [P, c.POINTER(Blobs), ERR]),
+    "penstock_blobs_prefix": (c.c_uint64, [c.POINTER(Blob), c.c_uint64]),
+    "penstock_submit_raw": (c.c_int, [P, c.POINTER(Raw), c.POINTER(OP), ERR]),
+    "penstock_raw_wait": (c.c_int, [P, c.POINTER(Raw), ERR]),
     "penstock_models_get": (c.c_int, [STR, c.POINTER(Options), c.POINTER(P), ERR]),
     "penstock_models_count": (c.c_size_t, [P]),
     "penstock_models_at": (c.POINTER(Model), [P, c.c_size_t]),

@@ -5,9 +5,8 @@
  * _op_error, _session_free and _session_transport are its calls too. It joins one arena: either the shared one of its
  * kind and blob size, where blobs have keys, or a raw one of its own, which ends with it. As everywhere one session
  * belongs to one thread at a time, no call blocks but those named _open and _wait, and structs carry their size. */
-/* Public, as penstock/cache.h, once a peer serves caches: until then libpenstock does not export it. */
-#ifndef PENSTOCK_CLIENT_CACHE_API_H
-#define PENSTOCK_CLIENT_CACHE_API_H
+#ifndef PENSTOCK_CACHE_H
+#define PENSTOCK_CACHE_H
 
 #include <penstock/penstock.h>
 #include <penstock/wire.h>
@@ -33,13 +32,14 @@ struct penstock_cache {
 /* Starts to connect to peer, as penstock_weights_start does (port 9916 where none is given), and returns at once.
  * EDENIED: the peer refused the arena, and its log says why; EUNSUPPORTED: it has no wide keys, or no owners. Over TCP
  * only, so far: PENSTOCK_TRANSPORT_RDMA is EUNSUPPORTED. */
-PENSTOCK_CHECKED int penstock_cache_start(const char *peer, const struct penstock_cache *cache,
-                                          const struct penstock_options *options, struct penstock_session **session,
-                                          penstock_op *op, struct penstock_error *error);
+PENSTOCK_API PENSTOCK_CHECKED int penstock_cache_start(const char *peer, const struct penstock_cache *cache,
+                                                       const struct penstock_options *options,
+                                                       struct penstock_session **session, penstock_op *op,
+                                                       struct penstock_error *error);
 /* The same, waited for. On failure there is no session. */
-PENSTOCK_CHECKED int penstock_cache_open(const char *peer, const struct penstock_cache *cache,
-                                         const struct penstock_options *options, struct penstock_session **session,
-                                         struct penstock_error *error);
+PENSTOCK_API PENSTOCK_CHECKED int penstock_cache_open(const char *peer, const struct penstock_cache *cache,
+                                                      const struct penstock_options *options,
+                                                      struct penstock_session **session, struct penstock_error *error);
 
 /* ---- blobs ---- */
 
@@ -73,14 +73,15 @@ struct penstock_blobs {
  * Its completion: 0 where all blobs' codes are 0; else EREFUSED where the peer could not do some, ENOTFOUND where some
  * missed; each blob's own code then tells. Or what the session died of, or ECANCELED: what was sent may have taken
  * effect. landed_bytes: of what was got, or put. */
-PENSTOCK_CHECKED int penstock_submit_blobs(struct penstock_session *session, const struct penstock_blobs *blobs,
-                                           penstock_op *op, struct penstock_error *error);
+PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_blobs(struct penstock_session *session,
+                                                        const struct penstock_blobs *blobs, penstock_op *op,
+                                                        struct penstock_error *error);
 /* Submit and wait in one. */
-PENSTOCK_CHECKED int penstock_blobs_wait(struct penstock_session *session, const struct penstock_blobs *blobs,
-                                         struct penstock_error *error);
+PENSTOCK_API PENSTOCK_CHECKED int penstock_blobs_wait(struct penstock_session *session,
+                                                      const struct penstock_blobs *blobs, struct penstock_error *error);
 
 /* How many of the first blobs are there, after EXISTS or GET: a prompt's prefix, where keys are block hashes. */
-uint64_t penstock_blobs_prefix(const struct penstock_blob *blobs, uint64_t count);
+PENSTOCK_API uint64_t penstock_blobs_prefix(const struct penstock_blob *blobs, uint64_t count);
 
 /* ---- raw arenas ---- */
 
@@ -101,11 +102,11 @@ struct penstock_raw {
 
 /* Starts to move ranges, in the order given. EINVAL: they leave the arena or the region. EREFUSED, in the completion:
  * the peer could not. A raw arena begins with zeros. */
-PENSTOCK_CHECKED int penstock_submit_raw(struct penstock_session *session, const struct penstock_raw *raw,
-                                         penstock_op *op, struct penstock_error *error);
+PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_raw(struct penstock_session *session, const struct penstock_raw *raw,
+                                                      penstock_op *op, struct penstock_error *error);
 /* Submit and wait in one. */
-PENSTOCK_CHECKED int penstock_raw_wait(struct penstock_session *session, const struct penstock_raw *raw,
-                                       struct penstock_error *error);
+PENSTOCK_API PENSTOCK_CHECKED int penstock_raw_wait(struct penstock_session *session, const struct penstock_raw *raw,
+                                                    struct penstock_error *error);
 
 #ifdef __cplusplus
 }
