@@ -42,7 +42,7 @@ static bool adopt_one(struct residency_arena *arena, const struct residency_swap
         return true;
     }
     if (index != RESIDENCY_NONE)
-        (void)residency_entry_forget(arena, index, &work);
+        residency_entry_forget(arena, index, &work);
     else
         index = residency_table_insert(&arena->entries, &record->key);
     residency_work_do(arena, &work);

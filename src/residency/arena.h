@@ -98,17 +98,11 @@ struct residency_spill {
     bool dropped; /* no record for it under the caps: it goes like the coldest record */
 };
 
-/* A thread that must not answer before a forgotten version has left the disk. */
-struct residency_goodbye {
-    struct base_list node;
-    uint32_t slot;
-    bool done;
-    pthread_cond_t changed;
-};
-
 struct residency_counts {
     uint64_t hits, misses, puts, spills, faults, drops, errors;
 };
+
+#define RESIDENCY_LEAVING 256
 
 struct residency_arena {
     struct residency_cache *cache;
@@ -151,9 +145,14 @@ struct residency_arena {
     uint32_t failed_at; /* the moment of the last spill that failed; 0: none since one went well */
     uint64_t failures;
     pthread_cond_t landed; /* a spill or fault has ended */
+
+    /* With a kept swap: forgotten versions that the disk may still have, counted by a hash of their keys. Whoever
+     * removed or overwrote a key answers when none is left of it, even where another thread took the last one away. */
+    uint32_t leaving[RESIDENCY_LEAVING];
+    pthread_cond_t left;
+
     BASE_VEC(struct residency_fault *) faults;
     BASE_VEC(uint32_t) spare_faults;
-    struct base_list goodbyes;
     struct residency_counts counts;
 };
 
@@ -173,12 +172,14 @@ uint32_t residency_moment(const struct residency_cache *cache);
 
 /* ---- work.c: what is done without the lock ---- */
 
-#define RESIDENCY_WORK_RECORDS 16
+#define RESIDENCY_WORK_FREES 16
 struct residency_work {
     struct residency_spill *spills;
     struct residency_fault *faults;
-    uint32_t records[RESIDENCY_WORK_RECORDS]; /* to be freed */
-    uint32_t n_records;
+    struct {
+        uint32_t record, leaving;
+    } frees[RESIDENCY_WORK_FREES];
+    uint32_t n_frees;
 };
 /* Without the lock. */
 void residency_work_do(struct residency_arena *arena, struct residency_work *work);
@@ -186,12 +187,16 @@ void residency_work_do(struct residency_arena *arena, struct residency_work *wor
 void residency_wait(struct residency_arena *arena, pthread_cond_t *changed, const bool *done);
 /* Waits until some I/O has ended, if any is in flight. */
 void residency_wait_for_landing(struct residency_arena *arena);
-/* Waits until the I/O of a forgotten slot has ended and its record is free; returns without the lock. */
-void residency_goodbye_wait(struct residency_arena *arena, uint32_t slot, struct residency_work *work);
-/* Takes out those who wait for this slot, whose I/O has just ended. */
-void residency_goodbyes_of(struct residency_arena *arena, uint32_t slot, struct base_list *leaving);
-/* The last that an I/O callback does, without the lock: lets them go. */
-void residency_landed(struct residency_arena *arena, struct base_list *leaving);
+/* Records a version that was forgotten while its I/O is in flight: residency_landed will say that it has left. */
+void residency_leaves(struct residency_arena *arena, const struct residency_key *key);
+/* Frees record, which has or may have had key's blob, when the work is done. */
+void residency_work_free(struct residency_arena *arena, struct residency_work *work, const struct residency_key *key,
+                         uint32_t record);
+/* Lets go of the lock and does the work. With a kept swap it returns once no older version of key is on disk: what was
+ * removed or overwritten must not come back after that is answered. */
+void residency_work_end(struct residency_arena *arena, struct residency_work *work, const struct residency_key *key);
+/* The last that an I/O callback does, without the lock. forgotten: the key of the version that left, or NULL. */
+void residency_landed(struct residency_arena *arena, const struct residency_key *forgotten);
 
 /* ---- entry.c ---- */
 
@@ -203,17 +208,17 @@ static inline struct residency_entry *residency_entry_at(const struct residency_
 uint32_t residency_entry_find(struct residency_arena *arena, const struct residency_key *key,
                               struct residency_work *work);
 bool residency_entry_expired(const struct residency_arena *arena, const struct residency_entry *entry);
-/* Parts the entry from its blob. Returns the slot whose I/O still has the record, or NONE. */
-uint32_t residency_entry_forget(struct residency_arena *arena, uint32_t index, struct residency_work *work);
+/* Parts the entry from its blob. */
+void residency_entry_forget(struct residency_arena *arena, uint32_t index, struct residency_work *work);
 /* forget, and the key goes too. */
-uint32_t residency_entry_remove(struct residency_arena *arena, uint32_t index, struct residency_work *work);
+void residency_entry_remove(struct residency_arena *arena, uint32_t index, struct residency_work *work);
 /* The entry is on disk only from now on. */
 void residency_entry_to_disk(struct residency_arena *arena, uint32_t index);
 void residency_entry_from_disk(struct residency_arena *arena, uint32_t index);
-/* A reserved slot becomes key's blob, in the place of what was there; *gone as forget. Returns the entry; NONE: no
- * memory, and nothing has changed. */
+/* A reserved slot becomes key's blob, in the place of what was there. Returns the entry; NONE: no memory, and nothing
+ * has changed. */
 uint32_t residency_entry_publish(struct residency_arena *arena, const struct residency_key *key, uint32_t slot,
-                                 bool owned, uint32_t *gone, struct residency_work *work);
+                                 bool owned, struct residency_work *work);
 
 /* ---- slots.c ---- */
 
@@ -268,7 +273,7 @@ enum residency_fault_result residency_fault_wait(struct residency_arena *arena, 
                                                  struct residency_work *work, uint32_t *slot);
 /* It has got a slot, or (NONE) will not get one. */
 void residency_fault_slot(struct residency_fault *fault, uint32_t slot, struct residency_work *work);
-/* Its entry is forgotten. Returns as residency_entry_forget. */
-uint32_t residency_fault_forget(struct residency_fault *fault, struct residency_work *work);
+/* Its entry is forgotten. */
+void residency_fault_forget(struct residency_fault *fault, struct residency_work *work);
 
 #endif

@@ -78,18 +78,14 @@ static enum residency_status publish(struct residency_client *client, const stru
 {
     struct residency_arena *arena = client->arena;
     struct residency_work work = { 0 };
-    uint32_t gone;
     if (client->own && !residency_owned_reserve(client))
         return RESIDENCY_ERR;
     pthread_mutex_lock(&arena->lock);
-    uint32_t entry = residency_entry_publish(arena, key, slot, client->own, &gone, &work);
+    uint32_t entry = residency_entry_publish(arena, key, slot, client->own, &work);
     if (entry != RESIDENCY_NONE && client->own)
         residency_owned_add(client, entry);
     residency_settle(arena, &work);
-    if (gone != RESIDENCY_NONE && arena->cache->options.keep)
-        residency_goodbye_wait(arena, gone, &work);
-    else
-        unlock_and_work(arena, &work);
+    residency_work_end(arena, &work, key);
     return entry == RESIDENCY_NONE ? RESIDENCY_ERR : RESIDENCY_OK;
 }
 
@@ -143,7 +139,6 @@ enum residency_status residency_remove(struct residency_client *client, struct r
 {
     struct residency_arena *arena = client->arena;
     struct residency_work work = { 0 };
-    uint32_t gone = RESIDENCY_NONE;
     residency_let_go(client);
     uint32_t mine = residency_table_find(&client->reserved, &key);
     if (mine != RESIDENCY_NONE) {
@@ -153,13 +148,10 @@ enum residency_status residency_remove(struct residency_client *client, struct r
     pthread_mutex_lock(&arena->lock);
     uint32_t entry = residency_table_find(&arena->entries, &key);
     if (entry != RESIDENCY_NONE) {
-        gone = residency_entry_remove(arena, entry, &work);
+        residency_entry_remove(arena, entry, &work);
         residency_settle(arena, &work);
     }
-    if (gone != RESIDENCY_NONE && arena->cache->options.keep)
-        residency_goodbye_wait(arena, gone, &work);
-    else
-        unlock_and_work(arena, &work);
+    residency_work_end(arena, &work, &key);
     return RESIDENCY_OK;
 }
 

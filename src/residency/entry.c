@@ -16,8 +16,10 @@ uint32_t residency_moment(const struct residency_cache *cache)
 bool residency_entry_expired(const struct residency_arena *arena, const struct residency_entry *entry)
 {
     uint32_t ttl_s = arena->cache->options.ttl_s[arena->kind];
-    if (ttl_s == 0 || entry->where == RESIDENCY_FAULTING ||
-        (entry->where == RESIDENCY_RESIDENT && arena->slots[entry->node.value].pins > 0))
+    if (ttl_s == 0 || entry->where == RESIDENCY_FAULTING)
+        return false;
+    if (entry->where == RESIDENCY_RESIDENT &&
+        (arena->slots[entry->node.value].pins > 0 || arena->slots[entry->node.value].state == RESIDENCY_SLOT_SPILLING))
         return false;
     return residency_moment(arena->cache) - entry->touched >= (uint64_t)ttl_s * RESIDENCY_MOMENTS;
 }
@@ -70,7 +72,7 @@ void residency_slot_rouse(struct residency_arena *arena, uint32_t slot)
     residency_queue_remove(arena, &arena->lru, link_of, arena->slots[slot].entry);
 }
 
-static uint32_t forget_resident(struct residency_arena *arena, uint32_t index, struct residency_work *work)
+static void forget_resident(struct residency_arena *arena, uint32_t index, struct residency_work *work)
 {
     struct residency_entry *entry = residency_entry_at(arena, index);
     uint32_t number = entry->node.value;
@@ -78,11 +80,12 @@ static uint32_t forget_resident(struct residency_arena *arena, uint32_t index, s
     arena->resident--;
     if (slot->state == RESIDENCY_SLOT_SPILLING) {
         slot->entry = RESIDENCY_NONE;
-        return number;
+        residency_leaves(arena, &entry->node.key);
+        return;
     }
     if (entry->record != RESIDENCY_NONE) {
         residency_slot_dirty(arena, number);
-        work->records[work->n_records++] = entry->record;
+        residency_work_free(arena, work, &entry->node.key, entry->record);
     }
     if (slot->pins == 0) {
         residency_slot_rouse(arena, number);
@@ -90,40 +93,35 @@ static uint32_t forget_resident(struct residency_arena *arena, uint32_t index, s
     } else {
         slot->entry = RESIDENCY_NONE;
     }
-    return RESIDENCY_NONE;
 }
 
-uint32_t residency_entry_forget(struct residency_arena *arena, uint32_t index, struct residency_work *work)
+void residency_entry_forget(struct residency_arena *arena, uint32_t index, struct residency_work *work)
 {
     struct residency_entry *entry = residency_entry_at(arena, index);
-    uint32_t gone = RESIDENCY_NONE;
     if (entry->where == RESIDENCY_RESIDENT) {
-        gone = forget_resident(arena, index, work);
+        forget_resident(arena, index, work);
     } else if (entry->where == RESIDENCY_ON_DISK) {
         residency_entry_from_disk(arena, index);
-        work->records[work->n_records++] = entry->record;
+        residency_work_free(arena, work, &entry->node.key, entry->record);
     } else {
-        gone = residency_fault_forget(arena->faults.at[entry->node.value], work);
+        residency_fault_forget(arena->faults.at[entry->node.value], work);
     }
     entry->record = RESIDENCY_NONE;
     entry->generation = 0;
-    return gone;
 }
 
-uint32_t residency_entry_remove(struct residency_arena *arena, uint32_t index, struct residency_work *work)
+void residency_entry_remove(struct residency_arena *arena, uint32_t index, struct residency_work *work)
 {
-    uint32_t gone = residency_entry_forget(arena, index, work);
+    residency_entry_forget(arena, index, work);
     residency_table_remove(&arena->entries, index);
-    return gone;
 }
 
 uint32_t residency_entry_publish(struct residency_arena *arena, const struct residency_key *key, uint32_t slot,
-                                 bool owned, uint32_t *gone, struct residency_work *work)
+                                 bool owned, struct residency_work *work)
 {
     uint32_t index = residency_table_find(&arena->entries, key);
-    *gone = RESIDENCY_NONE;
     if (index != RESIDENCY_NONE)
-        *gone = residency_entry_forget(arena, index, work);
+        residency_entry_forget(arena, index, work);
     else if ((index = residency_table_insert(&arena->entries, key)) == RESIDENCY_NONE)
         return index;
     struct residency_entry *entry = residency_entry_at(arena, index);

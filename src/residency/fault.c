@@ -84,17 +84,17 @@ void residency_fault_slot(struct residency_fault *fault, uint32_t slot, struct r
     work->faults = fault;
 }
 
-uint32_t residency_fault_forget(struct residency_fault *fault, struct residency_work *work)
+void residency_fault_forget(struct residency_fault *fault, struct residency_work *work)
 {
     fault->entry = RESIDENCY_NONE;
     if (fault->slot != RESIDENCY_NONE) {
         fault->arena->slots[fault->slot].entry = RESIDENCY_NONE;
-        return fault->slot;
+        residency_leaves(fault->arena, &fault->io.key);
+        return;
     }
     residency_want_withdraw(fault->arena, &fault->want);
-    work->records[work->n_records++] = fault->io.record;
+    residency_work_free(fault->arena, work, &fault->io.key, fault->io.record);
     finish(fault, RESIDENCY_FAULT_AGAIN);
-    return RESIDENCY_NONE;
 }
 
 void residency_fault_join(struct residency_fault *fault, struct residency_work *work)
@@ -132,7 +132,7 @@ static void land(struct residency_fault *fault, struct residency_work *work)
     arena->pinned += fault->waiters > 0;
     arena->counts.faults++;
     if (fault->entry == RESIDENCY_NONE) {
-        work->records[work->n_records++] = fault->io.record;
+        residency_work_free(arena, work, &fault->io.key, fault->io.record);
         if (fault->waiters == 0)
             residency_slot_give(arena, fault->slot, work);
         return;
@@ -152,7 +152,7 @@ static void crash(struct residency_fault *fault, int code, struct residency_work
     struct residency_arena *arena = fault->arena;
     arena->counts.errors++;
     if (fault->entry == RESIDENCY_NONE) {
-        work->records[work->n_records++] = fault->io.record;
+        residency_work_free(arena, work, &fault->io.key, fault->io.record);
     } else {
         residency_entry_to_disk(arena, fault->entry);
         if (code == PENSTOCK_ECORRUPT)
@@ -165,10 +165,10 @@ static void fault_done(struct residency_swap_io *io, int code)
 {
     struct residency_fault *fault = base_list_entry(io, struct residency_fault, io);
     struct residency_arena *arena = fault->arena;
+    const struct residency_key key = fault->io.key;
     struct residency_work work = { 0 };
-    struct base_list leaving;
     pthread_mutex_lock(&arena->lock);
-    residency_goodbyes_of(arena, fault->slot, &leaving);
+    bool forgotten = fault->entry == RESIDENCY_NONE;
     arena->hopeful -= fault->waiters == 0;
     if (code == 0)
         land(fault, &work);
@@ -180,5 +180,5 @@ static void fault_done(struct residency_swap_io *io, int code)
     residency_settle(arena, &work);
     pthread_mutex_unlock(&arena->lock);
     residency_work_do(arena, &work);
-    residency_landed(arena, &leaving);
+    residency_landed(arena, forgotten ? &key : NULL);
 }

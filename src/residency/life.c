@@ -32,10 +32,10 @@ int residency_arena_new(struct residency_cache *cache, enum residency_kind kind,
     arena->lru = arena->disk = arena->clean = empty;
     arena->coldest = arena->spare_slot = RESIDENCY_NONE;
     base_list_init(&arena->wants);
-    base_list_init(&arena->goodbyes);
     pthread_mutex_init(&arena->registration_lock, NULL);
     pthread_mutex_init(&arena->lock, NULL);
     pthread_cond_init(&arena->landed, NULL);
+    pthread_cond_init(&arena->left, NULL);
     residency_table_init(&arena->entries, cache->seed, sizeof(struct residency_entry), 16);
     *out = arena;
     return 0;
@@ -51,6 +51,7 @@ void residency_arena_free(struct residency_arena *arena)
     residency_table_fini(&arena->entries);
     base_vec_free(&arena->faults);
     base_vec_free(&arena->spare_faults);
+    pthread_cond_destroy(&arena->left);
     pthread_cond_destroy(&arena->landed);
     pthread_mutex_destroy(&arena->lock);
     pthread_mutex_destroy(&arena->registration_lock);
@@ -132,7 +133,7 @@ static bool expire_some(struct residency_arena *arena)
     struct residency_work work = { 0 };
     bool more = true;
     pthread_mutex_lock(&arena->lock);
-    for (int i = 0; more && i < RESIDENCY_WORK_RECORDS; i++) {
+    for (int i = 0; more && i < RESIDENCY_WORK_FREES; i++) {
         uint32_t index = arena->disk.tail;
         if (index == RESIDENCY_NONE || !residency_entry_expired(arena, residency_entry_at(arena, index)))
             index = arena->lru.tail;

@@ -33,20 +33,18 @@ static bool free_clean_copy(struct residency_arena *arena)
 {
     if (!arena->any_clean)
         return false;
-    uint32_t record = RESIDENCY_NONE;
+    struct residency_work work = { 0 };
     pthread_mutex_lock(&arena->lock);
     uint32_t slot = arena->clean.tail;
     if (slot != RESIDENCY_NONE) {
         struct residency_entry *entry = residency_entry_at(arena, arena->slots[slot].entry);
-        record = entry->record;
+        residency_work_free(arena, &work, &entry->node.key, entry->record);
         entry->record = RESIDENCY_NONE;
         residency_slot_dirty(arena, slot);
     }
     pthread_mutex_unlock(&arena->lock);
-    if (record == RESIDENCY_NONE)
-        return false;
-    residency_swap_free(arena->file, record);
-    return true;
+    residency_work_do(arena, &work);
+    return slot != RESIDENCY_NONE;
 }
 
 static bool drop_tail(struct residency_arena *arena)
@@ -164,7 +162,7 @@ static void end(struct residency_spill *spill, int code, struct residency_work *
     arena->spilling--;
     arena->hopeful -= slot->pins == 0;
     if ((code != 0 || slot->entry == RESIDENCY_NONE) && spill->io.record != RESIDENCY_NONE)
-        work->records[work->n_records++] = spill->io.record;
+        residency_work_free(arena, work, &spill->io.key, spill->io.record);
     if (slot->entry == RESIDENCY_NONE) {
         if (slot->pins == 0)
             residency_slot_give(arena, spill->slot, work);
@@ -183,16 +181,16 @@ static void spill_done(struct residency_swap_io *io, int code)
 {
     struct residency_spill *spill = base_list_entry(io, struct residency_spill, io);
     struct residency_arena *arena = spill->arena;
+    const struct residency_key key = spill->io.key;
     struct residency_work work = { 0 };
-    struct base_list leaving;
     pthread_mutex_lock(&arena->lock);
-    residency_goodbyes_of(arena, spill->slot, &leaving);
+    bool forgotten = arena->slots[spill->slot].entry == RESIDENCY_NONE;
     end(spill, code, &work);
     residency_settle(arena, &work);
     pthread_mutex_unlock(&arena->lock);
     free(spill);
     residency_work_do(arena, &work);
-    residency_landed(arena, &leaving);
+    residency_landed(arena, forgotten ? &key : NULL);
 }
 
 bool residency_spill_arena(struct residency_arena *arena, bool only_while_idle)

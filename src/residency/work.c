@@ -1,14 +1,56 @@
 #include "arena.h"
 
+static bool is_kept(const struct residency_arena *arena)
+{
+    return arena->cache->options.keep;
+}
+
+static uint32_t leaving_of(const struct residency_key *key)
+{
+    return (uint32_t)(((key->low ^ key->high) * UINT64_C(0x9E3779B97F4A7C15)) >> 32) % RESIDENCY_LEAVING;
+}
+
+void residency_leaves(struct residency_arena *arena, const struct residency_key *key)
+{
+    if (is_kept(arena))
+        arena->leaving[leaving_of(key)]++;
+}
+
+static void has_left(struct residency_arena *arena, uint32_t leaving)
+{
+    if (--arena->leaving[leaving] == 0)
+        pthread_cond_broadcast(&arena->left);
+}
+
+void residency_work_free(struct residency_arena *arena, struct residency_work *work, const struct residency_key *key,
+                         uint32_t record)
+{
+    work->frees[work->n_frees].record = record;
+    work->frees[work->n_frees].leaving = leaving_of(key);
+    work->n_frees++;
+    residency_leaves(arena, key);
+}
+
+static void free_records(struct residency_arena *arena, const struct residency_work *work)
+{
+    for (uint32_t i = 0; i < work->n_frees; i++)
+        residency_swap_free(arena->file, work->frees[i].record);
+    if (work->n_frees == 0 || !is_kept(arena))
+        return;
+    pthread_mutex_lock(&arena->lock);
+    for (uint32_t i = 0; i < work->n_frees; i++)
+        has_left(arena, work->frees[i].leaving);
+    pthread_mutex_unlock(&arena->lock);
+}
+
 void residency_work_do(struct residency_arena *arena, struct residency_work *work)
 {
     struct residency_work now = *work;
     work->spills = NULL;
     work->faults = NULL;
-    work->n_records = 0;
+    work->n_frees = 0;
     /* First what is given back: a spill may need it. */
-    for (uint32_t i = 0; i < now.n_records; i++)
-        residency_swap_free(arena->file, now.records[i]);
+    free_records(arena, &now);
     while (now.faults) {
         struct residency_fault *fault = now.faults;
         now.faults = fault->next;
@@ -21,27 +63,12 @@ void residency_work_do(struct residency_arena *arena, struct residency_work *wor
     }
 }
 
-void residency_wait(struct residency_arena *arena, pthread_cond_t *changed, const bool *done)
+/* Or until the test's hook has done something. */
+static void wait_once(struct residency_arena *arena, pthread_cond_t *changed)
 {
     const struct residency_cache_options *options = &arena->cache->options;
-    while (!*done) {
-        if (!options->while_waiting) {
-            pthread_cond_wait(changed, &arena->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&arena->lock);
-        options->while_waiting(options->user);
-        pthread_mutex_lock(&arena->lock);
-    }
-}
-
-void residency_wait_for_landing(struct residency_arena *arena)
-{
-    const struct residency_cache_options *options = &arena->cache->options;
-    if (arena->in_flight == 0)
-        return;
     if (!options->while_waiting) {
-        pthread_cond_wait(&arena->landed, &arena->lock);
+        pthread_cond_wait(changed, &arena->lock);
         return;
     }
     pthread_mutex_unlock(&arena->lock);
@@ -49,40 +76,37 @@ void residency_wait_for_landing(struct residency_arena *arena)
     pthread_mutex_lock(&arena->lock);
 }
 
-void residency_goodbye_wait(struct residency_arena *arena, uint32_t slot, struct residency_work *work)
+void residency_wait(struct residency_arena *arena, pthread_cond_t *changed, const bool *done)
 {
-    struct residency_goodbye goodbye = { .slot = slot };
-    pthread_cond_init(&goodbye.changed, NULL);
-    base_list_append(&arena->goodbyes, &goodbye.node);
+    while (!*done)
+        wait_once(arena, changed);
+}
+
+void residency_wait_for_landing(struct residency_arena *arena)
+{
+    if (arena->in_flight > 0)
+        wait_once(arena, &arena->landed);
+}
+
+void residency_work_end(struct residency_arena *arena, struct residency_work *work, const struct residency_key *key)
+{
+    const uint32_t *leaving = &arena->leaving[leaving_of(key)];
+    bool wait = *leaving > 0;
     pthread_mutex_unlock(&arena->lock);
     residency_work_do(arena, work);
+    if (!wait)
+        return;
     pthread_mutex_lock(&arena->lock);
-    residency_wait(arena, &goodbye.changed, &goodbye.done);
+    while (*leaving > 0)
+        wait_once(arena, &arena->left);
     pthread_mutex_unlock(&arena->lock);
-    pthread_cond_destroy(&goodbye.changed);
 }
 
-void residency_goodbyes_of(struct residency_arena *arena, uint32_t slot, struct base_list *leaving)
-{
-    base_list_init(leaving);
-    base_list_for_each (node, &arena->goodbyes) {
-        struct residency_goodbye *goodbye = base_list_entry(node, struct residency_goodbye, node);
-        if (goodbye->slot != slot)
-            continue;
-        base_list_remove(node);
-        base_list_append(leaving, node);
-    }
-}
-
-void residency_landed(struct residency_arena *arena, struct base_list *leaving)
+void residency_landed(struct residency_arena *arena, const struct residency_key *forgotten)
 {
     pthread_mutex_lock(&arena->lock);
-    while (!base_list_empty(leaving)) {
-        struct residency_goodbye *goodbye = base_list_entry(leaving->next, struct residency_goodbye, node);
-        base_list_remove(&goodbye->node);
-        goodbye->done = true;
-        pthread_cond_signal(&goodbye->changed);
-    }
+    if (forgotten && is_kept(arena))
+        has_left(arena, leaving_of(forgotten));
     arena->in_flight--;
     pthread_cond_broadcast(&arena->landed);
     pthread_mutex_unlock(&arena->lock);

@@ -3,11 +3,8 @@
 #ifndef PENSTOCK_TEST_CACHE_RIG_H
 #define PENSTOCK_TEST_CACHE_RIG_H
 
-#include "residency/cache.h"
-
+#include "blobs.h"
 #include "fake_swap.h"
-
-#define RIG_BLOB 4096
 
 struct rig {
     struct residency_cache_options options;
@@ -28,21 +25,5 @@ struct residency_client *rig_join(struct rig *rig, uint32_t slots);
 void rig_land_all(struct rig *rig);
 void rig_pass_s(int64_t seconds);
 struct residency_arena_stats rig_stats(struct rig *rig);
-
-static inline struct residency_key rig_key(uint64_t low)
-{
-    return (struct residency_key){ .low = low };
-}
-
-/* Blobs that say what they are, at both ends and between. */
-void rig_fill(void *blob, uint64_t what);
-/* What it says; 0 where it is torn. */
-uint64_t rig_read(const void *blob);
-void *rig_blob(struct residency_client *client, uint64_t offset);
-
-/* alloc, fill, commit. */
-enum residency_status rig_put(struct residency_client *client, uint64_t key, uint64_t what);
-/* What a get finds, 0: a miss, UINT64_MAX: an error; the pin is dropped. */
-uint64_t rig_get(struct residency_client *client, uint64_t key);
 
 #endif
