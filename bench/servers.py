@@ -28,8 +28,8 @@ http {{
 class Server:
     """A process and its children, and what they cost."""
 
-    def __init__(self, process, port):
-        self.process, self.port = process, port
+    def __init__(self, process, port, log=None):
+        self.process, self.port, self.log = process, port, log
         self.address = f"127.0.0.1:{port}"
 
     def pids(self):
@@ -49,6 +49,10 @@ class Server:
             with open(f"/proc/{pid}/status") as f:
                 total += sum(int(line.split()[1]) * 1024 for line in f if line.startswith("VmRSS:"))
         return total
+
+    def log_text(self):
+        with open(self.log) as f:
+            return f.read()
 
     def congestion(self):
         """What an accepted connection really runs with."""
@@ -92,42 +96,70 @@ def start_nginx(root, scratch, congestion, workers, tuning=""):
     return server
 
 
-def start_penstock(penstock, models, scratch, congestion):
+def _start_peer(penstock, tier, scratch, congestion, *options):
     os.makedirs(scratch, exist_ok=True)
     log = f"{scratch}/penstock.log"
-    args = [penstock, "serve", "--listen-weights", "127.0.0.1:0", "--congestion", congestion]
-    for name, directory in models.items():
-        args += ["--weights", f"{name}={directory}"]
     with open(log, "w") as out:
-        process = subprocess.Popen(args, stderr=out, stdout=out)
+        process = subprocess.Popen([penstock, "serve", f"--listen-{tier}", "127.0.0.1:0", "--congestion", congestion,
+                                    *options], stderr=out, stdout=out)
 
     def port():
         with open(log) as f:
-            found = re.search(r"listening for weights on 127\.0\.0\.1:(\d+)", f.read())
+            found = re.search(rf"listening for {tier} on 127\.0\.0\.1:(\d+)", f.read())
         return found and int(found.group(1))
 
-    return Server(process, _until(port, process, f"penstock serve (see {log})"))
+    return Server(process, _until(port, process, f"penstock serve (see {log})"), log)
+
+
+def start_penstock(penstock, models, scratch, congestion):
+    named = [part for name, directory in models.items() for part in ("--weights", f"{name}={directory}")]
+    return _start_peer(penstock, "weights", scratch, congestion, *named)
 
 
 def start_expert_peer(penstock, store, scratch, congestion):
-    os.makedirs(scratch, exist_ok=True)
-    log = f"{scratch}/penstock.log"
-    with open(log, "w") as out:
-        process = subprocess.Popen([penstock, "serve", "--experts", store, "--listen-experts", "127.0.0.1:0",
-                                    "--congestion", congestion], stderr=out, stdout=out)
+    return _start_peer(penstock, "experts", scratch, congestion, "--experts", store)
 
-    def port():
-        with open(log) as f:
-            found = re.search(r"listening for experts on 127\.0\.0\.1:(\d+)", f.read())
-        return found and int(found.group(1))
 
-    return Server(process, _until(port, process, f"penstock serve (see {log})"))
+def start_cache_peer(penstock, scratch, congestion, *options):
+    return _start_peer(penstock, "cache", scratch, congestion, "--cache", *options)
+
+
+def start_printing_port(command):
+    """A program that prints its port first."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    return Server(process, int(process.stdout.readline()))
 
 
 def start_expert_pair(program, how, stride, layers, congestion):
-    process = subprocess.Popen([program, "serve", "--how", how, "--congestion", congestion, "--stride", str(stride),
-                                *layers], stdout=subprocess.PIPE)
-    return Server(process, int(process.stdout.readline()))
+    return start_printing_port([program, "serve", "--how", how, "--congestion", congestion, "--stride", str(stride),
+                                *layers])
+
+
+def _free_port():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return s.getsockname()[1]
+
+
+def _listens(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+def start_redis(scratch, memory_bytes):
+    """Nothing is written to disk."""
+    os.makedirs(scratch, exist_ok=True)
+    port = _free_port()
+    process = subprocess.Popen(["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly",
+                                "no", "--dir", scratch, "--maxmemory", str(memory_bytes)], stdout=subprocess.DEVNULL)
+    return Server(process, _until(lambda: _listens(port) and port, process, "redis-server"))
+
+
+def start_memcached(scratch, memory_bytes):
+    """Items of up to 4 MiB. scratch stays empty."""
+    port = _free_port()
+    process = subprocess.Popen(["memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-I", "4m", "-m",
+                                str(memory_bytes >> 20), *(["-u", "root"] if os.getuid() == 0 else [])])
+    return Server(process, _until(lambda: _listens(port) and port, process, "memcached"))
 
 
 def _until(ready, process, what):
