@@ -26,7 +26,7 @@ struct penstock_cache {
     uint64_t blob_bytes;  /* of every blob, a multiple of 4096; 0: raw */
     uint64_t arena_bytes; /* a multiple of blob_bytes, at most 2^42. A shared arena gets it from its first client */
     int wide;             /* 1: keys are 128 bits wide; else key.high has to be 0 */
-    int own;              /* 1: what this session puts is removed when it ends, however it ends */
+    int own; /* 1: what this session puts is removed when it ends, however it ends; 2: so, where the peer can */
 };
 
 /* Starts to connect to peer, as penstock_weights_start does (port 9916 where none is given), and returns at once.
@@ -52,8 +52,10 @@ enum penstock_blob_action {
 
 struct penstock_blob {
     struct penstock_key key;
-    uint64_t at_bytes; /* PUT, GET: where in the region its blob_bytes lie */
-    int code;          /* out: 0; ENOTFOUND, a miss; EREFUSED, the peer could not; ECANCELED, there is no answer */
+    uint64_t at_bytes;   /* PUT, GET: where in the region its bytes lie */
+    uint64_t from_bytes; /* GET: of which part of it, */
+    uint64_t len_bytes;  /* this long; 0 and 0: all of it. Over TCP all of it travels nevertheless */
+    int code;            /* out: 0; ENOTFOUND, a miss; EREFUSED, the peer could not; ECANCELED, there is no answer */
 };
 
 /* One piece of work on many blobs, in the order given, and one completion. */
@@ -80,8 +82,32 @@ PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_blobs(struct penstock_session 
 PENSTOCK_API PENSTOCK_CHECKED int penstock_blobs_wait(struct penstock_session *session,
                                                       const struct penstock_blobs *blobs, struct penstock_error *error);
 
-/* How many of the first blobs are there, after EXISTS or GET: a prompt's prefix, where keys are block hashes. */
+/* How many of the first blobs are there, after EXISTS or GET. */
 PENSTOCK_API uint64_t penstock_blobs_prefix(const struct penstock_blob *blobs, uint64_t count);
+
+/* ---- prefixes: for engines whose keys are their own block hashes, each one's depending on those before it ---- */
+
+struct penstock_prefix {
+    size_t size;
+    const struct penstock_key *keys; /* copied */
+    uint64_t count;
+    uint64_t *found; /* out: how many of the first keys are there. The caller's until the completion */
+    int64_t timeout_ns;
+    void *user;
+};
+
+/* Starts to ask; all keys are asked for at once, so that it takes one round trip. A blob that was found may be gone by
+ * the time that it is got: the peer forgets the coldest.
+ *
+ * Its completion: 0, also where none is there; else *found is 0. EUNSUPPORTED: the peer is of the frozen protocol, and
+ * can only be asked by a GET. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_prefix(struct penstock_session *session,
+                                                         const struct penstock_prefix *prefix, penstock_op *op,
+                                                         struct penstock_error *error);
+/* Submit and wait in one. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_prefix_wait(struct penstock_session *session,
+                                                       const struct penstock_key *keys, uint64_t count, uint64_t *found,
+                                                       struct penstock_error *error);
 
 /* ---- raw arenas ---- */
 

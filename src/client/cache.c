@@ -111,47 +111,107 @@ static int new_op(struct penstock_session *s, enum client_op_kind kind, int64_t 
     return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");
 }
 
-/* The pieces lie behind the requests, as client_plan_fini has it. */
-static int allocate_plan(struct client_plan *plan, size_t n, struct penstock_error *error)
+/* The pieces lie behind the requests, as client_plan_fini has it, and behind them what is wasted. */
+static int allocate_plan(struct client_plan *plan, size_t n, size_t n_pieces, size_t waste_bytes,
+                         struct penstock_error *error)
 {
-    struct client_request *requests = calloc(n + 1, sizeof *requests + sizeof(struct iovec));
+    size_t requests_bytes, pieces_bytes, bytes;
+    struct client_request *requests = NULL;
+    if (base_mul_size(n + 1, sizeof *requests, &requests_bytes) &&
+        base_mul_size(n_pieces + 1, sizeof(struct iovec), &pieces_bytes) &&
+        base_add_size(requests_bytes, pieces_bytes, &bytes) && base_add_size(bytes, waste_bytes, &bytes))
+        requests = calloc(1, bytes);
     if (!requests)
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for an operation of %zu parts", n);
     *plan = (struct client_plan){
-        .requests = requests, .n_requests = n, .pieces = (struct iovec *)(requests + n + 1), .n_pieces = n
+        .requests = requests, .n_requests = n, .pieces = (struct iovec *)(requests + n + 1), .n_pieces = n_pieces
     };
     return 0;
+}
+
+/* ---- blobs ---- */
+
+/* What is wanted of a blob. */
+static uint64_t part_bytes(const struct penstock_blob *blob, uint64_t blob_bytes)
+{
+    return blob->len_bytes ? blob->len_bytes : blob_bytes;
+}
+
+/* Over TCP a blob comes whole: what nobody wants of it lands here, in cells that are used again and again. */
+#define WASTE_BYTES_MAX (UINT64_C(1) << 20)
+
+static uint64_t cells(uint64_t bytes)
+{
+    return (bytes + WASTE_BYTES_MAX - 1) / WASTE_BYTES_MAX;
+}
+
+static int check_blob(const struct penstock_session *s, const struct penstock_blobs *b, uint64_t i,
+                      const struct client_region *region, struct penstock_error *error)
+{
+    uint64_t blob_bytes = s->cache->arena.blob_bytes;
+    const struct penstock_blob *blob = &b->blobs[i];
+    uint64_t len = part_bytes(blob, blob_bytes);
+    if (blob->key.high != 0 && !s->cache->arena.wide)
+        return base_error_set(error, PENSTOCK_EINVAL,
+                              "blob %" PRIu64 ": its key is wider than 64 bits, and the session is not wide", i);
+    if (!region)
+        return 0;
+    if (b->action == PENSTOCK_BLOB_PUT ? blob->from_bytes != 0 || len != blob_bytes
+                                       : !base_range_inside(blob->from_bytes, len, blob_bytes))
+        return base_error_set(error, PENSTOCK_EINVAL,
+                              "blob %" PRIu64 ": %" PRIu64 " bytes from %" PRIu64 " on are no part of %" PRIu64
+                              " that can be %s",
+                              i, len, blob->from_bytes, blob_bytes, b->action == PENSTOCK_BLOB_PUT ? "put" : "got");
+    if (!base_range_inside(blob->at_bytes, len, region->len_bytes))
+        return base_error_set(error, PENSTOCK_EINVAL,
+                              "blob %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " leave region %" PRIu32 " of %" PRIu64,
+                              i, len, blob->at_bytes, b->region, region->len_bytes);
+    return 0;
+}
+
+static void lay_waste(struct client_plan *plan, uint64_t bytes, uint8_t *waste)
+{
+    for (uint64_t part; bytes > 0; bytes -= part) {
+        part = base_min_u64(bytes, WASTE_BYTES_MAX);
+        plan->pieces[plan->n_pieces++] = (struct iovec){ .iov_base = waste, .iov_len = part };
+    }
 }
 
 /* region NULL: nothing moves. */
 static int plan_blobs(const struct penstock_session *s, const struct penstock_blobs *b,
                       const struct client_region *region, struct client_plan *plan, struct penstock_error *error)
 {
-    uint64_t blob_bytes = s->cache->arena.blob_bytes;
+    uint64_t blob_bytes = s->cache->arena.blob_bytes, n_pieces = b->count, waste_bytes = 0;
     for (uint64_t i = 0; i < b->count; i++) {
         const struct penstock_blob *blob = &b->blobs[i];
-        if (blob->key.high != 0 && !s->cache->arena.wide)
-            return base_error_set(error, PENSTOCK_EINVAL,
-                                  "blob %" PRIu64 ": its key is wider than 64 bits, and the session is not wide", i);
-        if (region && !base_range_inside(blob->at_bytes, blob_bytes, region->len_bytes))
-            return base_error_set(error, PENSTOCK_EINVAL,
-                                  "blob %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " leave region %" PRIu32
-                                  " of %" PRIu64,
-                                  i, blob_bytes, blob->at_bytes, b->region, region->len_bytes);
+        int code = check_blob(s, b, i, region, error);
+        if (code)
+            return code;
+        uint64_t before = region ? blob->from_bytes : 0;
+        uint64_t after = region ? blob_bytes - before - part_bytes(blob, blob_bytes) : 0;
+        n_pieces += cells(before) + cells(after);
+        waste_bytes = base_max_u64(waste_bytes, base_min_u64(base_max_u64(before, after), WASTE_BYTES_MAX));
     }
-    int code = allocate_plan(plan, b->count, error);
-    for (uint64_t i = 0; code == 0 && region && i < b->count; i++) {
-        plan->requests[i].piece = i;
-        plan->pieces[i] = (struct iovec){ .iov_base = region->address + b->blobs[i].at_bytes, .iov_len = blob_bytes };
+    int code = allocate_plan(plan, b->count, n_pieces, waste_bytes, error);
+    if (code || !region)
+        return code;
+    uint8_t *waste = (uint8_t *)(plan->pieces + n_pieces + 1);
+    plan->n_pieces = 0;
+    for (uint64_t i = 0; i < b->count; i++) {
+        const struct penstock_blob *blob = &b->blobs[i];
+        uint64_t len = part_bytes(blob, blob_bytes);
+        plan->requests[i].piece = plan->n_pieces;
+        lay_waste(plan, blob->from_bytes, waste);
+        plan->pieces[plan->n_pieces++] = (struct iovec){ .iov_base = region->address + blob->at_bytes, .iov_len = len };
+        lay_waste(plan, blob_bytes - blob->from_bytes - len, waste);
     }
-    return code;
+    return 0;
 }
 
-int penstock_submit_blobs(struct penstock_session *session, const struct penstock_blobs *blobs, penstock_op *op,
-                          struct penstock_error *error)
+int client_submit_blobs(struct penstock_session *s, const struct penstock_blobs *blobs, struct client_then *then,
+                        penstock_op *op, struct penstock_error *error)
 {
     struct penstock_blobs b;
-    struct penstock_session *s = session;
     if (!s || !op)
         return client_missing("session and op", error);
     int code = client_take_sized(&b, blobs, "blobs", error);
@@ -162,6 +222,9 @@ int penstock_submit_blobs(struct penstock_session *session, const struct penstoc
         return base_error_set(error, PENSTOCK_EINVAL, "blobs: unknown action %d", b.action);
     if (s->cache->arena.blob_bytes == 0)
         return base_error_set(error, PENSTOCK_EINVAL, "blobs: the session's arena is raw: it has none");
+    if (b.action == PENSTOCK_BLOB_EXISTS && s->open_id == 0 && !(s->cache->features & PENSTOCK_FEATURE_EXISTS))
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED, "%s %.100s cannot be asked whether blobs exist: get them",
+                              s->tier->peer, s->peer);
     if ((!b.blobs && b.count > 0) || b.count > SIZE_MAX / sizeof *b.blobs)
         return base_error_set(error, PENSTOCK_EINVAL, "blobs: none are given");
     struct client_region *region = NULL;
@@ -176,12 +239,19 @@ int penstock_submit_blobs(struct penstock_session *session, const struct penstoc
     for (uint64_t i = 0; i < b.count; i++)
         b.blobs[i].code = PENSTOCK_ECANCELED;
     o->region = b.region;
+    o->then = then;
     o->blobs = (struct client_blobs){ .action = b.action, .at = b.blobs, .uses_region = region };
     if (region)
         region->users++;
     *op = o->id;
     client_op_queue(s, o);
     return 0;
+}
+
+int penstock_submit_blobs(struct penstock_session *session, const struct penstock_blobs *blobs, penstock_op *op,
+                          struct penstock_error *error)
+{
+    return client_submit_blobs(session, blobs, NULL, op, error);
 }
 
 int penstock_blobs_wait(struct penstock_session *session, const struct penstock_blobs *blobs,
@@ -200,6 +270,8 @@ uint64_t penstock_blobs_prefix(const struct penstock_blob *blobs, uint64_t count
     return n;
 }
 
+/* ---- raw ---- */
+
 static int plan_raw(const struct penstock_session *s, const struct penstock_raw *r, const struct client_region *region,
                     struct client_plan *plan, struct penstock_error *error)
 {
@@ -215,7 +287,7 @@ static int plan_raw(const struct penstock_session *s, const struct penstock_raw 
                                   region->len_bytes);
         n += (g->len_bytes + CLIENT_REQUEST_BYTES_MAX - 1) / CLIENT_REQUEST_BYTES_MAX;
     }
-    int code = allocate_plan(plan, n, error);
+    int code = allocate_plan(plan, n, n, 0, error);
     size_t at = 0;
     for (uint64_t i = 0; code == 0 && i < r->count; i++)
         for (uint64_t done = 0; done < r->ranges[i].len_bytes; at++) {
@@ -231,11 +303,10 @@ static int plan_raw(const struct penstock_session *s, const struct penstock_raw 
     return code;
 }
 
-int penstock_submit_raw(struct penstock_session *session, const struct penstock_raw *raw, penstock_op *op,
-                        struct penstock_error *error)
+int client_submit_raw(struct penstock_session *s, const struct penstock_raw *raw, struct client_then *then,
+                      penstock_op *op, struct penstock_error *error)
 {
     struct penstock_raw r;
-    struct penstock_session *s = session;
     if (!s || !op)
         return client_missing("session and op", error);
     int code = client_take_sized(&r, raw, "raw", error);
@@ -255,11 +326,18 @@ int penstock_submit_raw(struct penstock_session *session, const struct penstock_
     if (code)
         return code;
     o->region = r.region;
+    o->then = then;
     o->blobs = (struct client_blobs){ .write = r.write != 0, .uses_region = true };
     region->users++;
     *op = o->id;
     client_op_queue(s, o);
     return 0;
+}
+
+int penstock_submit_raw(struct penstock_session *session, const struct penstock_raw *raw, penstock_op *op,
+                        struct penstock_error *error)
+{
+    return client_submit_raw(session, raw, NULL, op, error);
 }
 
 int penstock_raw_wait(struct penstock_session *session, const struct penstock_raw *raw, struct penstock_error *error)

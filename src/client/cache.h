@@ -29,6 +29,12 @@ PENSTOCK_CHECKED int client_cache_on_stream(struct net_stream *stream, const str
                                             const struct penstock_options *options, struct penstock_session **session,
                                             penstock_op *op, struct penstock_error *error);
 
+/* penstock_submit_blobs and _raw, with what is to follow; then is the operation's from success on. NULL: nothing. */
+PENSTOCK_CHECKED int client_submit_blobs(struct penstock_session *s, const struct penstock_blobs *blobs,
+                                         struct client_then *then, penstock_op *op, struct penstock_error *error);
+PENSTOCK_CHECKED int client_submit_raw(struct penstock_session *s, const struct penstock_raw *raw,
+                                       struct client_then *then, penstock_op *op, struct penstock_error *error);
+
 /* ---- cache_hello.c: hooks ---- */
 
 int client_cache_greet(struct penstock_session *s, struct penstock_error *error);

@@ -30,8 +30,11 @@ static void push_blob(struct penstock_session *s, struct client_op *op, struct c
     request->key = op->blobs.at[op->sent].key;
     if (op->blobs.action == PENSTOCK_BLOB_PUT)
         *body = op->plan.pieces[op->sent];
-    else if (op->blobs.action == PENSTOCK_BLOB_GET)
-        f->len_bytes = s->cache->arena.blob_bytes;
+    if (op->blobs.action != PENSTOCK_BLOB_GET)
+        return;
+    uint64_t wanted = op->blobs.at[op->sent].len_bytes;
+    f->len_bytes = s->cache->arena.blob_bytes;
+    f->waste_bytes = wanted ? f->len_bytes - wanted : 0;
 }
 
 size_t client_cache_push(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out,

@@ -65,7 +65,7 @@ static int take_bits(struct penstock_session *s, struct penstock_error *error)
 {
     struct client_cache *c = s->cache;
     const struct {
-        int wanted;
+        int wanted; /* 2: where the peer has it */
         uint64_t bit;
         uint8_t op;
         const char *what;
@@ -73,9 +73,10 @@ static int take_bits(struct penstock_session *s, struct penstock_error *error)
                      { c->arena.own, PENSTOCK_FEATURE_OWN, PENSTOCK_OP_OWN, "blobs that end with their session" } };
     c->settings = 0;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        if (!settings[i].wanted)
+        bool has = c->features & settings[i].bit;
+        if (!settings[i].wanted || (settings[i].wanted == 2 && !has))
             continue;
-        if (!(c->features & settings[i].bit))
+        if (!has)
             return base_error_set(error, PENSTOCK_EUNSUPPORTED, "does not have %s", settings[i].what);
         ask(s, settings[i].op, 1);
         c->settings++;

@@ -5,8 +5,8 @@
  * OK. Where one is not, what followed it has landed too far ahead: it is gathered in s->ahead, and replayed from there
  * to where it belongs. That is why a read goes at most CLIENT_AHEAD_BYTES_MAX beyond the first unknown status.
  *
- * Only replies whose bytes somebody waits for are read ahead of their status: dropped ones share one scratch buffer,
- * where bytes to be replayed would overwrite each other. */
+ * Only replies all of whose bytes somebody waits for are read ahead of their status: dropped bytes share one piece of
+ * memory, where those to be replayed would overwrite each other. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -120,7 +120,7 @@ static void end_reply(struct penstock_session *s)
     if (!op)
         return;
     op->answered++;
-    op->landed_bytes += f.digests ? op->own_pieces[0].iov_len : f.len_bytes;
+    op->landed_bytes += f.digests ? op->own_pieces[0].iov_len : f.len_bytes - f.waste_bytes;
     if (op->answered == op->plan.n_requests)
         end_op(s, op);
 }
@@ -264,7 +264,7 @@ static void lay_out(struct penstock_session *s, struct landing *l)
         if (l->bytes >= limit || !lay(l, &l->status[l->statuses], 1))
             return;
         l->statuses++;
-        if (!f->op || f->digests ||
+        if (!f->op || f->digests || f->waste_bytes > 0 ||
             !lay_pieces(l, pieces_of(f) + f->op->plan.requests[f->request].piece, 0, f->len_bytes, limit))
             return;
     }

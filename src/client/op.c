@@ -106,11 +106,10 @@ void client_op_end(struct penstock_session *s, struct client_op *op, int code, c
     if (s->open_id == op->id)
         s->open_id = 0;
     forget_plan(op);
-    struct penstock_error after;
-    int read = code;
+    struct penstock_error after = { 0 };
     if (op->then)
         code = op->then->ended(op->then, code, &after);
-    if (code != read)
+    if (after.code)
         words = &after;
     op->code = code;
     op->done = true;

@@ -69,8 +69,8 @@ struct client_op;
 /* What the library itself does with a read's bytes (lora.c), before whoever waits for the operation learns of its end.
  */
 struct client_then {
-    /* Once, with the code that it ended with; what it returns is the operation's code, and its words where that is not
-     * 0 are in *error. Not called when the session is freed before. */
+    /* Once, with the code that it ended with; what it returns is the operation's code, and *error its words where they
+     * are others than those it ended with. Not called when the session is freed before. */
     int (*ended)(struct client_then *then, int code, struct penstock_error *error);
     /* When the operation is forgotten: nothing reads into its memory any more. */
     void (*free)(struct penstock_session *s, struct client_then *then);
@@ -136,6 +136,7 @@ struct client_flight {
     struct client_op *op; /* NULL: cancelled; the reply's bytes are dropped */
     size_t request;       /* of op->plan */
     uint64_t len_bytes;   /* of the payload; of digests, once their number is known */
+    uint64_t waste_bytes; /* of it: nobody wants them, and they land on top of each other */
     bool digests;
     bool later;           /* of less than the first urgency */
     uint64_t chunks_left; /* digests: the file has no more than these */

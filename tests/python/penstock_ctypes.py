@@ -122,13 +122,23 @@ class Cache(Sized):
                 ("wide", c.c_int), ("own", c.c_int)]
 
 
+class Key(c.Structure):
+    _fields_ = [("low", c.c_uint64), ("high", c.c_uint64)]
+
+
 class Blob(c.Structure):
-    _fields_ = [("key_low", c.c_uint64), ("key_high", c.c_uint64), ("at_bytes", c.c_uint64), ("code", c.c_int)]
+    _fields_ = [("key_low", c.c_uint64), ("key_high", c.c_uint64), ("at_bytes", c.c_uint64),
+                ("from_bytes", c.c_uint64), ("len_bytes", c.c_uint64), ("code", c.c_int)]
 
 
 class Blobs(Sized):
     _fields_ = [("size", c.c_size_t), ("action", c.c_int), ("region", c.c_uint32), ("blobs", c.POINTER(Blob)),
                 ("count", c.c_uint64), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
+class Prefix(Sized):
+    _fields_ = [("size", c.c_size_t), ("keys", c.POINTER(Key)), ("count", c.c_uint64),
+                ("found", c.POINTER(c.c_uint64)), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
 
 
 class RawRange(c.Structure):
@@ -200,6 +210,8 @@ FUNCTIONS = {
     "penstock_submit_blobs": (c.c_int, [P, c.POINTER(Blobs), c.POINTER(OP), ERR]),
     "penstock_blobs_wait": (c.c_int, [P, c.POINTER(Blobs), ERR]),
     "penstock_blobs_prefix": (c.c_uint64, [c.POINTER(Blob), c.c_uint64]),
+    "penstock_submit_prefix": (c.c_int, [P, c.POINTER(Prefix), c.POINTER(OP), ERR]),
+    "penstock_prefix_wait": (c.c_int, [P, c.POINTER(Key), c.c_uint64, c.POINTER(c.c_uint64), ERR]),
     "penstock_submit_raw": (c.c_int, [P, c.POINTER(Raw), c.POINTER(OP), ERR]),
     "penstock_raw_wait": (c.c_int, [P, c.POINTER(Raw), ERR]),
     "penstock_models_get": (c.c_int, [STR, c.POINTER(Options), c.POINTER(P), ERR]),

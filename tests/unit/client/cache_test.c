@@ -252,6 +252,100 @@ static void answers_that_make_no_sense_end_the_session(void **state)
 }
 
 /* As much as the sockets take: the rest is still the caller's memory. */
+/* Read ahead of a miss, what nobody wants of a blob must not land on top of what somebody does. */
+static void parts_of_blobs_land_alone(void **state)
+{
+    (void)state;
+    struct penstock_cache cache = arena_of(BLOB);
+    struct fake_peer f = ready(&cache, ANY_FEATURES);
+    static uint8_t memory[3 * BLOB];
+    struct penstock_blob blobs[] = { { .key.low = 1, .at_bytes = 100, .from_bytes = 5000, .len_bytes = 3 },
+                                     { .key.low = 2, .at_bytes = 200, .from_bytes = 0, .len_bytes = 4 },
+                                     { .key.low = 3, .at_bytes = 300, .from_bytes = 4096, .len_bytes = 4096 },
+                                     { .key.low = 4, .at_bytes = 5000 },
+                                     { .key.low = 5, .at_bytes = 0, .from_bytes = 1, .len_bytes = 1 } };
+    struct penstock_completion c;
+    memset(memory, 0xEE, sizeof memory);
+    penstock_op op = submit(&f, PENSTOCK_BLOB_GET, fake_region(&f, memory, sizeof memory), blobs, 5);
+    assert_int_equal(fake_poll(&f, &c), 0);
+    for (uint8_t i = 1; i <= 5; i++) {
+        uint8_t head[9] = { PENSTOCK_OP_FETCH, i };
+        fake_expect(&f, head, sizeof head);
+        fake_status(&f, i == 2 ? PENSTOCK_ST_MISS : PENSTOCK_ST_OK);
+        if (i != 2)
+            fake_payload(&f, i, 0, BLOB);
+    }
+    assert_int_equal(fake_poll(&f, &c), 1);
+    assert_int_equal(c.op, op);
+    assert_int_equal(c.code, PENSTOCK_ENOTFOUND);
+    assert_int_equal(c.landed_bytes, 3 + 4096 + BLOB + 1);
+    assert_int_equal(blobs[1].code, PENSTOCK_ENOTFOUND);
+    for (size_t i = 0; i < sizeof memory; i++) {
+        uint8_t wanted = 0xEE;
+        for (uint32_t b = 0; b < 5; b++) {
+            uint64_t len = blobs[b].len_bytes ? blobs[b].len_bytes : BLOB;
+            if (b != 1 && i >= blobs[b].at_bytes && i - blobs[b].at_bytes < len)
+                wanted = fake_byte(b + 1, i - blobs[b].at_bytes + blobs[b].from_bytes);
+        }
+        assert_int_equal(memory[i], wanted);
+    }
+    fake_end(&f);
+}
+
+static void a_prefix_is_asked_for_at_once_and_a_miss_is_no_failure(void **state)
+{
+    (void)state;
+    enum { N = 200 };
+    struct penstock_cache cache = arena_of(BLOB);
+    struct fake_peer f = ready(&cache, ANY_FEATURES);
+    struct penstock_key keys[N] = { 0 };
+    struct penstock_completion c;
+    uint64_t found = 7;
+    penstock_op op;
+    for (uint8_t i = 0; i < N; i++)
+        keys[i].low = i;
+    struct penstock_prefix prefix = { .size = sizeof prefix, .keys = keys, .count = N, .found = &found };
+    assert_int_equal(penstock_submit_prefix(f.session, &prefix, &op, NULL), 0);
+    memset(keys, 0xFF, sizeof keys);
+    assert_int_equal(fake_poll(&f, &c), 0);
+    for (uint8_t i = 0; i < N; i++) {
+        uint8_t head[9] = { PENSTOCK_OP_EXISTS, i };
+        fake_expect(&f, head, sizeof head);
+    }
+    for (uint8_t i = 0; i < N; i++)
+        fake_status(&f, i < 150 || i > 170 ? PENSTOCK_ST_OK : PENSTOCK_ST_MISS);
+    assert_int_equal(fake_poll(&f, &c), 1);
+    assert_int_equal(c.op, op);
+    assert_int_equal(c.code, 0);
+    assert_int_equal(c.landed_bytes, 0);
+    assert_int_equal(found, 150);
+    prefix.count = 1;
+    assert_int_equal(penstock_submit_prefix(f.session, &prefix, &op, NULL), PENSTOCK_EINVAL); /* a wide key */
+    keys[0] = (struct penstock_key){ 0 };
+    assert_int_equal(penstock_submit_prefix(f.session, &prefix, &op, NULL), 0);
+    assert_int_equal(found, 0);
+    assert_int_equal(fake_poll(&f, &c), 0);
+    fake_status(&f, PENSTOCK_ST_ERR);
+    assert_int_equal(fake_poll(&f, &c), 1);
+    assert_int_equal(c.code, PENSTOCK_EREFUSED);
+    assert_int_equal(penstock_prefix_wait(f.session, NULL, 0, &found, NULL), 0);
+    assert_int_equal(penstock_prefix_wait(f.session, NULL, 1, &found, NULL), PENSTOCK_EINVAL);
+    fake_end(&f);
+}
+
+static void a_peer_that_cannot_tell_what_exists_is_not_asked(void **state)
+{
+    (void)state;
+    struct penstock_cache cache = arena_of(BLOB);
+    struct fake_peer f = ready(&cache, PENSTOCK_FEATURE_OWN);
+    const struct penstock_key key = { 0 };
+    struct penstock_error error;
+    uint64_t found;
+    assert_int_equal(penstock_prefix_wait(f.session, &key, 1, &found, &error), PENSTOCK_EUNSUPPORTED);
+    fake_expect_nothing(&f);
+    fake_end(&f);
+}
+
 static void a_put_cancelled_half_way_is_sent_to_its_end_from_a_copy(void **state)
 {
     (void)state;
@@ -359,6 +453,12 @@ static void what_cannot_be_asked_for_is_refused_before_anything_is_sent(void **s
     struct penstock_blobs b = { .size = sizeof b, .action = PENSTOCK_BLOB_GET, .blobs = &blob, .count = 1 };
     b.region = region;
     assert_int_equal(penstock_submit_blobs(f.session, &b, &op, &error), PENSTOCK_EINVAL);
+    blob = (struct penstock_blob){ .from_bytes = BLOB - 1, .len_bytes = 2 };
+    assert_int_equal(penstock_submit_blobs(f.session, &b, &op, &error), PENSTOCK_EINVAL);
+    blob = (struct penstock_blob){ .len_bytes = 4096 };
+    b.action = PENSTOCK_BLOB_PUT;
+    assert_int_equal(penstock_submit_blobs(f.session, &b, &op, &error), PENSTOCK_EINVAL);
+    b.action = PENSTOCK_BLOB_GET;
     blob = (struct penstock_blob){ .key.high = 1 };
     assert_int_equal(penstock_submit_blobs(f.session, &b, &op, &error), PENSTOCK_EINVAL);
     blob = (struct penstock_blob){ 0 };
@@ -385,6 +485,9 @@ int main(void)
         cmocka_unit_test(a_peer_without_a_feature_that_is_needed_is_refused_by_its_name),
         cmocka_unit_test(a_peer_that_closes_instead_of_an_answer_has_refused_the_arena),
         cmocka_unit_test(answers_that_make_no_sense_end_the_session),
+        cmocka_unit_test(parts_of_blobs_land_alone),
+        cmocka_unit_test(a_prefix_is_asked_for_at_once_and_a_miss_is_no_failure),
+        cmocka_unit_test(a_peer_that_cannot_tell_what_exists_is_not_asked),
         cmocka_unit_test(a_put_cancelled_half_way_is_sent_to_its_end_from_a_copy),
         cmocka_unit_test(raw_ranges_are_written_and_read_where_they_lie),
         cmocka_unit_test(what_cannot_be_asked_for_is_refused_before_anything_is_sent),
