@@ -134,6 +134,44 @@ PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_raw(struct penstock_session *s
 PENSTOCK_API PENSTOCK_CHECKED int penstock_raw_wait(struct penstock_session *session, const struct penstock_raw *raw,
                                                     struct penstock_error *error);
 
+/* ---- what a peer's cache holds: section 2.6 ---- */
+
+/* An arena, and what happened in it since the peer started. Raw ones are not listed. */
+struct penstock_cache_arena {
+    int kind;                   /* enum penstock_cache_kind */
+    uint64_t blob_bytes;        /* of every blob */
+    uint64_t arena_bytes;       /* 0: none in memory, its blobs are on disk */
+    uint64_t slots;             /* blobs that fit into memory */
+    uint64_t resident, on_disk; /* keys, each in one of them */
+    uint64_t reserved, pinned;  /* slots */
+    uint64_t connections;
+    uint64_t hits, misses, puts; /* gets that found, and did not find, what they asked for; blobs that were put */
+    uint64_t spills, faults;     /* blobs written to disk, and read back */
+    uint64_t drops;              /* blobs lost to a cap, to their age or to the lack of a swap */
+    uint64_t errors;             /* of the disk, and records that were not what was written */
+};
+
+/* Of all arenas, in bytes; a cap of 0 is none. */
+struct penstock_cache_totals {
+    uint64_t memory_used, memory_cap, swap_used, swap_cap;
+};
+
+struct penstock_cache_stats;
+
+/* Asks a peer (port 9916 where none is given), and waits. The statistics are the caller's, to free. ECLOSED: it closed
+ * without an answer, as peers of the frozen protocol do. EPROTO: an answer that makes no sense. */
+PENSTOCK_API PENSTOCK_CHECKED int penstock_cache_stats_get(const char *peer, const struct penstock_options *options,
+                                                           struct penstock_cache_stats **stats,
+                                                           struct penstock_error *error);
+/* These live as long as the statistics. */
+PENSTOCK_API const struct penstock_cache_totals *penstock_cache_stats_totals(const struct penstock_cache_stats *stats);
+PENSTOCK_API size_t penstock_cache_stats_arenas(const struct penstock_cache_stats *stats);
+PENSTOCK_API const struct penstock_cache_arena *penstock_cache_stats_arena(const struct penstock_cache_stats *stats,
+                                                                           size_t index); /* NULL: past the end */
+/* All of what the peer said, well-formed JSON, as it came. */
+PENSTOCK_API const char *penstock_cache_stats_json(const struct penstock_cache_stats *stats);
+PENSTOCK_API void penstock_cache_stats_free(struct penstock_cache_stats *stats);
+
 #ifdef __cplusplus
 }
 #endif

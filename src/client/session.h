@@ -47,11 +47,12 @@ struct client_tier;
 struct client_verbs;
 struct client_shake;
 
-/* What a connection is for, and so what its first reply is. All but the first are the weight tier's. */
+/* What a connection is for, and so what its first reply is. All but the first are the weight tier's; the cache's
+ * statistics are CLIENT_FOR_MODELS as well. */
 enum client_purpose {
     CLIENT_FOR_MANIFEST,
     CLIENT_FOR_JOIN,
-    CLIENT_FOR_MODELS, /* penstock_models_get: the session ends with the reply */
+    CLIENT_FOR_MODELS, /* penstock_models_get: the session ends with the reply, and needs no rails */
     CLIENT_FOR_WORDS,  /* the same question, to say what a peer has that refused the model */
 };
 
@@ -199,8 +200,9 @@ struct penstock_session {
     struct penstock_models *models; /* FOR_MODELS: the answer */
     bool join_refused;              /* FOR_WORDS: a join was refused, in the words of s->error */
 
-    struct client_experts *experts; /* the expert tier */
-    struct client_cache *cache;     /* the cache */
+    struct client_experts *experts;           /* the expert tier */
+    struct client_cache *cache;               /* the cache */
+    struct penstock_cache_stats *cache_stats; /* and what its peer said of itself */
 
     /* RDMA */
     enum penstock_transport transport; /* as asked for */

@@ -150,6 +150,16 @@ class Raw(Sized):
                 ("count", c.c_uint64), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
 
 
+class CacheArena(c.Structure):
+    _fields_ = [("kind", c.c_int), *((name, c.c_uint64) for name in (
+        "blob_bytes", "arena_bytes", "slots", "resident", "on_disk", "reserved", "pinned", "connections", "hits",
+        "misses", "puts", "spills", "faults", "drops", "errors"))]
+
+
+class CacheTotals(c.Structure):
+    _fields_ = [(name, c.c_uint64) for name in ("memory_used", "memory_cap", "swap_used", "swap_cap")]
+
+
 P, STR, ERR, OP = c.c_void_p, c.c_char_p, c.POINTER(Error), c.c_uint64
 
 FUNCTIONS = {
@@ -214,6 +224,12 @@ FUNCTIONS = {
     "penstock_prefix_wait": (c.c_int, [P, c.POINTER(Key), c.c_uint64, c.POINTER(c.c_uint64), ERR]),
     "penstock_submit_raw": (c.c_int, [P, c.POINTER(Raw), c.POINTER(OP), ERR]),
     "penstock_raw_wait": (c.c_int, [P, c.POINTER(Raw), ERR]),
+    "penstock_cache_stats_get": (c.c_int, [STR, c.POINTER(Options), c.POINTER(P), ERR]),
+    "penstock_cache_stats_totals": (c.POINTER(CacheTotals), [P]),
+    "penstock_cache_stats_arenas": (c.c_size_t, [P]),
+    "penstock_cache_stats_arena": (c.POINTER(CacheArena), [P, c.c_size_t]),
+    "penstock_cache_stats_json": (STR, [P]),
+    "penstock_cache_stats_free": (None, [P]),
     "penstock_models_get": (c.c_int, [STR, c.POINTER(Options), c.POINTER(P), ERR]),
     "penstock_models_count": (c.c_size_t, [P]),
     "penstock_models_at": (c.POINTER(Model), [P, c.c_size_t]),
