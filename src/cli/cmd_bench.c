@@ -1,9 +1,9 @@
 #include <getopt.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "bench_experts.h"
 #include "cmd.h"
 #include "reach.h"
@@ -32,19 +32,17 @@ static const char help[] =
     "\n"
     "Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS, as for `penstock pull`.\n";
 
-enum { OPT_SECONDS = 256, OPT_COUNT, OPT_DEPTH, OPT_ZIPF, OPT_TIMEOUT, OPT_TRANSPORT, OPT_RAIL, OPT_JSON, OPT_HELP };
+enum { OPT_SECONDS = 256, OPT_COUNT, OPT_DEPTH, OPT_ZIPF, OPT_JSON };
 
 static const struct option long_options[] = {
     { "seconds", required_argument, NULL, OPT_SECONDS },
     { "count", required_argument, NULL, OPT_COUNT },
     { "depth", required_argument, NULL, OPT_DEPTH },
     { "zipf", required_argument, NULL, OPT_ZIPF },
-    { "timeout", required_argument, NULL, OPT_TIMEOUT },
-    { "transport", required_argument, NULL, OPT_TRANSPORT },
-    { "rail", required_argument, NULL, OPT_RAIL },
+    REACH_LONG_OPTIONS,
     { "json", no_argument, NULL, OPT_JSON },
     { "verbose", no_argument, NULL, 'v' },
-    { "help", no_argument, NULL, OPT_HELP },
+    { "help", no_argument, NULL, 'h' },
     { 0 },
 };
 
@@ -56,45 +54,28 @@ struct command {
 
 static int wrong(const char *words, const char *what)
 {
-    fprintf(stderr, "penstock bench: %s%s\n`penstock bench --help` says how it is used\n", words, what);
-    return CLI_USAGE;
-}
-
-static bool parse_number(const char *text, double least, double most, double *out)
-{
-    char *end;
-    *out = strtod(text, &end);
-    return !*end && end != text && *out >= least && *out <= most; /* so not where it is no number */
+    return cli_wrong("bench", words, what);
 }
 
 static int parse_one(struct command *c, int option)
 {
-    const char *why;
-    double number;
-    struct penstock_error error;
+    uint64_t number;
     switch (option) {
     case OPT_SECONDS:
-        return parse_number(optarg, 0.001, SECONDS_MAX, &c->options.seconds)
+        return cli_real(optarg, 0.001, SECONDS_MAX, &c->options.seconds)
                    ? CLI_OK
                    : wrong("--seconds takes 0.001 to 3600, not ", optarg);
     case OPT_COUNT:
-        if (!parse_number(optarg, 1, COUNT_MAX, &number))
-            return wrong("--count takes a number from 1 to 10000000, not ", optarg);
-        c->options.count = (uint64_t)number;
-        return CLI_OK;
+        return cli_number(optarg, 1, COUNT_MAX, &c->options.count)
+                   ? CLI_OK
+                   : wrong("--count takes a number from 1 to 10000000, not ", optarg);
     case OPT_DEPTH:
-        if (!parse_number(optarg, 1, DEPTH_MAX, &number))
+        if (!cli_number(optarg, 1, DEPTH_MAX, &number))
             return wrong("--depth takes a number from 1 to 4096, not ", optarg);
         c->options.depth = (unsigned)number;
         return CLI_OK;
     case OPT_ZIPF:
-        return parse_number(optarg, 0, 10, &c->options.exponent) ? CLI_OK : wrong("--zipf takes 0 to 10, not ", optarg);
-    case OPT_TIMEOUT:
-        return reach_timeout(&c->reach, optarg, &why) ? CLI_OK : wrong(why, optarg);
-    case OPT_TRANSPORT:
-        return reach_transport(&c->reach, optarg, &why) ? CLI_OK : wrong(why, optarg);
-    case OPT_RAIL:
-        return reach_rail(&c->reach, optarg, &error) ? CLI_OK : wrong("--rail: ", error.message);
+        return cli_real(optarg, 0, 10, &c->options.exponent) ? CLI_OK : wrong("--zipf takes 0 to 10, not ", optarg);
     case OPT_JSON:
         c->json = true;
         return CLI_OK;
@@ -102,11 +83,10 @@ static int parse_one(struct command *c, int option)
         c->verbose = true;
         return CLI_OK;
     case 'h':
-    case OPT_HELP:
         c->help_asked = true;
         return CLI_OK;
     default:
-        return wrong("", "that option is not understood");
+        return reach_take(&c->reach, "bench", option, optarg);
     }
 }
 
@@ -121,10 +101,7 @@ static int parse(int argc, char **argv, struct command *c)
     if (argc - optind != 2 || strcmp(argv[optind], "experts") != 0)
         return wrong("", "what to measure and a PEER are needed: experts PEER");
     c->options.peer = argv[optind + 1];
-    struct penstock_error error;
-    const struct penstock_options *o = &c->reach.options;
-    return reach_environment((enum penstock_transport)o->transport, o->rails, &error) ? CLI_OK
-                                                                                      : wrong("", error.message);
+    return reach_settle(&c->reach, "bench");
 }
 
 /* ---- what came of it ---- */
@@ -177,12 +154,8 @@ static int run(const struct command *c)
 {
     struct bench_result result;
     struct penstock_error error = { 0 };
-    if (bench_experts(&c->options, &result, &error) != 0) {
-        fputs("penstock: ", stderr);
-        cli_print_escaped(stderr, error.message);
-        fputc('\n', stderr);
-        return CLI_FAILED;
-    }
+    if (bench_experts(&c->options, &result, &error) != 0)
+        return cli_failed(&error);
     if (c->json) {
         print_json(&result);
         return CLI_OK;

@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
@@ -8,6 +7,7 @@
 
 #include <penstock/experts.h>
 
+#include "arguments.h"
 #include "base/error.h"
 #include "cmd.h"
 #include "patience.h"
@@ -33,17 +33,15 @@ static const char help[] =
     "\n"
     "Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS, as for `penstock pull`.\n";
 
-enum { OPT_VERSION = 256, OPT_TIMEOUT, OPT_TRANSPORT, OPT_RAIL, OPT_JSON, OPT_HELP };
+enum { OPT_VERSION = 256, OPT_JSON };
 
 static const struct option long_options[] = {
     { "output", required_argument, NULL, 'o' },
     { "model-version", required_argument, NULL, OPT_VERSION },
-    { "timeout", required_argument, NULL, OPT_TIMEOUT },
-    { "transport", required_argument, NULL, OPT_TRANSPORT },
-    { "rail", required_argument, NULL, OPT_RAIL },
+    REACH_LONG_OPTIONS,
     { "json", no_argument, NULL, OPT_JSON },
     { "verbose", no_argument, NULL, 'v' },
-    { "help", no_argument, NULL, OPT_HELP },
+    { "help", no_argument, NULL, 'h' },
     { 0 },
 };
 
@@ -56,43 +54,28 @@ struct command {
 
 static int wrong(const char *words, const char *what)
 {
-    fprintf(stderr, "penstock fetch: %s%s\n`penstock fetch --help` says how it is used\n", words, what);
-    return CLI_USAGE;
+    return cli_wrong("fetch", words, what);
 }
 
-static bool parse_number(const char *text, uint32_t *out)
+static bool parse_index(const char *text, uint32_t *out)
 {
-    char *end;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
+    uint64_t number;
+    bool good = cli_number(text, 0, UINT32_MAX - 1, &number);
     *out = (uint32_t)number;
-    return *text >= '0' && *text <= '9' && !*end && errno == 0 && number < UINT32_MAX;
+    return good;
 }
 
 static int parse(int argc, char **argv, struct command *c)
 {
-    const char *why;
-    struct penstock_error error;
+    int status = CLI_OK;
     optind = 1;
-    for (int option; (option = getopt_long(argc, argv, "o:vh", long_options, NULL)) != -1;)
+    for (int option; status == CLI_OK && (option = getopt_long(argc, argv, "o:vh", long_options, NULL)) != -1;)
         switch (option) {
         case 'o':
             c->output = optarg;
             break;
         case OPT_VERSION:
             c->version = optarg;
-            break;
-        case OPT_TIMEOUT:
-            if (!reach_timeout(&c->reach, optarg, &why))
-                return wrong(why, optarg);
-            break;
-        case OPT_TRANSPORT:
-            if (!reach_transport(&c->reach, optarg, &why))
-                return wrong(why, optarg);
-            break;
-        case OPT_RAIL:
-            if (!reach_rail(&c->reach, optarg, &error))
-                return wrong("--rail: ", error.message);
             break;
         case OPT_JSON:
             c->json = true;
@@ -101,24 +84,23 @@ static int parse(int argc, char **argv, struct command *c)
             c->verbose = true;
             break;
         case 'h':
-        case OPT_HELP:
             c->help_asked = true;
             return CLI_OK;
         default:
-            return wrong("", "that option is not understood");
+            status = reach_take(&c->reach, "fetch", option, optarg);
         }
+    if (status != CLI_OK)
+        return status;
     if (argc - optind != 3)
         return wrong("", "a PEER, a LAYER and an EXPERT are needed");
     c->peer = argv[optind];
-    if (!parse_number(argv[optind + 1], &c->layer))
+    if (!parse_index(argv[optind + 1], &c->layer))
         return wrong("LAYER is a number, not ", argv[optind + 1]);
-    if (!parse_number(argv[optind + 2], &c->expert))
+    if (!parse_index(argv[optind + 2], &c->expert))
         return wrong("EXPERT is a number, not ", argv[optind + 2]);
     if (c->output && !*c->output)
         return wrong("", "-o is empty");
-    const struct penstock_options *o = &c->reach.options;
-    return reach_environment((enum penstock_transport)o->transport, o->rails, &error) ? CLI_OK
-                                                                                      : wrong("", error.message);
+    return reach_settle(&c->reach, "fetch");
 }
 
 /* ---- what came ---- */
@@ -188,12 +170,7 @@ static void print_text(const struct command *c, const struct penstock_expert_geo
 static int write_out(const char *path, const void *record, uint64_t bytes)
 {
     struct penstock_error error;
-    if (cli_save(path, record, bytes, &error) == 0)
-        return CLI_OK;
-    fputs("penstock: ", stderr);
-    cli_print_escaped(stderr, error.message);
-    fputc('\n', stderr);
-    return CLI_FAILED;
+    return cli_save(path, record, bytes, &error) == 0 ? CLI_OK : cli_failed(&error);
 }
 
 static int show(const struct command *c, const struct penstock_session *s)
@@ -225,14 +202,7 @@ static int run(const struct command *c)
     code = code ? code : penstock_experts_arena(s, &arena, &error);
     code = code ? code : penstock_fetch_wait(s, &one, &error);
     patience_end();
-    int status = CLI_FAILED;
-    if (code == 0) {
-        status = show(c, s);
-    } else {
-        fputs("penstock: ", stderr);
-        cli_print_escaped(stderr, error.message);
-        fputc('\n', stderr);
-    }
+    int status = code == 0 ? show(c, s) : cli_failed(&error);
     penstock_session_free(s);
     return status;
 }

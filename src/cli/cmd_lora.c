@@ -9,6 +9,7 @@
 
 #include <penstock/lora.h>
 
+#include "arguments.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/vec.h"
@@ -46,15 +47,13 @@ struct lora_command {
     struct reach reach;
 };
 
-enum { OPT_MAX_RANK = 256, OPT_CONFIG, OPT_TIMEOUT, OPT_TRANSPORT, OPT_RAIL, OPT_JSON };
+enum { OPT_MAX_RANK = 256, OPT_CONFIG, OPT_JSON };
 
 static const struct option long_options[] = {
     { "max-rank", required_argument, NULL, OPT_MAX_RANK },
     { "output", required_argument, NULL, 'o' },
     { "config", required_argument, NULL, OPT_CONFIG },
-    { "timeout", required_argument, NULL, OPT_TIMEOUT },
-    { "transport", required_argument, NULL, OPT_TRANSPORT },
-    { "rail", required_argument, NULL, OPT_RAIL },
+    REACH_LONG_OPTIONS,
     { "json", no_argument, NULL, OPT_JSON },
     { "help", no_argument, NULL, 'h' },
     { 0 },
@@ -62,49 +61,25 @@ static const struct option long_options[] = {
 
 static int wrong(const char *words, const char *what)
 {
-    fprintf(stderr, "penstock lora: %s%s\n`penstock lora --help` says how it is used\n", words, what);
-    return CLI_USAGE;
-}
-
-static bool number_of(const char *text, unsigned long max, unsigned long *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoul(text, &end, 10);
-    return *text >= '0' && *text <= '9' && !*end && errno == 0 && *out >= 1 && *out <= max;
+    return cli_wrong("lora", words, what);
 }
 
 /* CLI_OK with *help_asked, or a filled command, or CLI_USAGE. */
 static int parse(int argc, char **argv, struct lora_command *command, bool *help_asked)
 {
-    unsigned long number;
-    const char *why;
-    struct penstock_error error;
+    int status = CLI_OK;
     optind = 1;
-    for (int c; (c = getopt_long(argc, argv, "o:h", long_options, NULL)) != -1;) {
+    for (int c; status == CLI_OK && (c = getopt_long(argc, argv, "o:h", long_options, NULL)) != -1;) {
         switch (c) {
         case OPT_MAX_RANK:
-            if (!number_of(optarg, 65536, &number))
+            if (!cli_number(optarg, 1, 65536, &command->max_rank))
                 return wrong("--max-rank takes a number from 1 to 65536, not ", optarg);
-            command->max_rank = number;
             break;
         case 'o':
             command->output = optarg;
             break;
         case OPT_CONFIG:
             command->config = optarg;
-            break;
-        case OPT_TIMEOUT:
-            if (!reach_timeout(&command->reach, optarg, &why))
-                return wrong(why, optarg);
-            break;
-        case OPT_TRANSPORT:
-            if (!reach_transport(&command->reach, optarg, &why))
-                return wrong(why, optarg);
-            break;
-        case OPT_RAIL:
-            if (!reach_rail(&command->reach, optarg, &error))
-                return wrong("--rail: ", error.message);
             break;
         case OPT_JSON:
             command->json = true;
@@ -113,9 +88,11 @@ static int parse(int argc, char **argv, struct lora_command *command, bool *help
             *help_asked = true;
             return CLI_OK;
         default:
-            return wrong("", "that option is not understood");
+            status = reach_take(&command->reach, "lora", c, optarg);
         }
     }
+    if (status != CLI_OK)
+        return status;
     if (argc - optind != 2)
         return wrong("", "a PEER and an ADAPTER are needed");
     if (command->max_rank == 0)
@@ -124,9 +101,7 @@ static int parse(int argc, char **argv, struct lora_command *command, bool *help
         return wrong("", "-o is empty");
     command->peer = argv[optind];
     command->adapter = argv[optind + 1];
-    const struct penstock_options *o = &command->reach.options;
-    return reach_environment((enum penstock_transport)o->transport, o->rails, &error) ? CLI_OK
-                                                                                      : wrong("", error.message);
+    return reach_settle(&command->reach, "lora");
 }
 
 /* ---- files ---- */
@@ -315,12 +290,7 @@ int cmd_lora(int argc, char **argv)
         int code = command.config ? read_config(command.config, &config, &error) : 0;
         code = code ? code : open_and_run(&command, &config, &error);
         base_buf_fini(&config);
-        if (code) {
-            fputs("penstock: ", stderr);
-            cli_print_escaped(stderr, error.message);
-            fputc('\n', stderr);
-            status = CLI_FAILED;
-        }
+        status = code ? cli_failed(&error) : CLI_OK;
     }
     reach_fini(&command.reach);
     return status;

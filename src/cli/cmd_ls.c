@@ -5,6 +5,7 @@
 
 #include <penstock/penstock.h>
 
+#include "arguments.h"
 #include "base/clock.h"
 #include "base/vec.h"
 #include "cmd.h"
@@ -21,14 +22,6 @@ static const char help[] =
     "no port is given). A peer that brings no byte for SECONDS is given up; default: 30, and 300 for a MODEL, which it "
     "may\n"
     "have to stage first.\n";
-
-static int failed(const struct penstock_error *error)
-{
-    fputs("penstock: ", stderr);
-    cli_print_escaped(stderr, error->message);
-    fputc('\n', stderr);
-    return CLI_FAILED;
-}
 
 static void pad(size_t columns, size_t width)
 {
@@ -94,7 +87,7 @@ static int list_models(const char *peer, const struct penstock_options *how, boo
     int rc = penstock_models_get(peer, how, &models, &error);
     patience_end();
     if (rc < 0)
-        return failed(&error);
+        return cli_failed(&error);
     (json ? models_json : models_table)(models);
     penstock_models_free(models);
     return CLI_OK;
@@ -196,7 +189,7 @@ static int list_tensors(const char *peer, const char *model, const struct pensto
     int rc = penstock_weights_open(peer, model, NULL, how, &session, &error);
     patience_end();
     if (rc < 0)
-        return failed(&error);
+        return cli_failed(&error);
     struct penstock_catalogue *catalogue = penstock_session_catalogue(session);
     penstock_session_free(session);
     (json ? tensors_json : tensors_table)(catalogue);
@@ -207,9 +200,8 @@ static int list_tensors(const char *peer, const char *model, const struct pensto
 /* The same for every wait; false: no such number. */
 static bool parse_timeout(const char *text, struct penstock_options *how)
 {
-    char *end;
-    unsigned long seconds = strtoul(text, &end, 10);
-    if (*end || end == text || seconds < 1 || seconds > TIMEOUT_MAX)
+    uint64_t seconds;
+    if (!cli_number(text, 1, TIMEOUT_MAX, &seconds))
         return false;
     how->connect_timeout_ns = how->manifest_timeout_ns = how->reply_timeout_ns = (int64_t)seconds * BASE_SECOND_NS;
     return true;

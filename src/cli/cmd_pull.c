@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "base/clock.h"
 #include "base/vec.h"
 #include "cmd.h"
@@ -64,8 +65,7 @@ static unsigned default_connections(void)
 
 static int wrong(const char *words, const char *what)
 {
-    fprintf(stderr, "penstock pull: %s%s\n`penstock pull --help` says how it is used\n", words, what);
-    return CLI_USAGE;
+    return cli_wrong("pull", words, what);
 }
 
 /* CLI_OK with *help_asked, or a filled options, or CLI_USAGE. */
@@ -212,9 +212,7 @@ static int finish(const struct pull_options *options, int rc, const struct pull_
         return CLI_INTERRUPTED;
     }
     if (rc < 0) {
-        fputs("penstock: ", stderr);
-        cli_print_escaped(stderr, error->message);
-        fputc('\n', stderr);
+        (void)cli_failed(error);
         if (result->resumable)
             fputs("penstock: run the same command again to resume\n", stderr);
         return CLI_FAILED;

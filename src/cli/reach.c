@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "cmd.h"
 #include "rail/wish.h"
 
 #define TIMEOUT_MAX 86400
@@ -35,10 +37,9 @@ bool reach_transport_of(const char *name, enum penstock_transport *out)
     return false;
 }
 
-bool reach_transport(struct reach *reach, const char *argument, const char **why)
+static bool take_transport(struct reach *reach, const char *argument)
 {
     enum penstock_transport transport;
-    *why = "--transport takes auto, rdma or tcp, not ";
     if (!reach_transport_of(argument, &transport))
         return false;
     reach->options.transport = (int)transport;
@@ -46,7 +47,7 @@ bool reach_transport(struct reach *reach, const char *argument, const char **why
     return true;
 }
 
-bool reach_rail(struct reach *reach, const char *argument, struct penstock_error *why)
+static bool take_rail(struct reach *reach, const char *argument, struct penstock_error *why)
 {
     struct rail_wishes wishes = { 0 };
     struct base_buf *rails = &reach->rails;
@@ -77,15 +78,41 @@ bool reach_environment(enum penstock_transport transport, const char *rails, str
     return false;
 }
 
-bool reach_timeout(struct reach *reach, const char *argument, const char **why)
+static bool take_timeout(struct reach *reach, const char *argument)
 {
-    char *end;
-    unsigned long seconds = strtoul(argument, &end, 10);
-    *why = "--timeout takes seconds, 1 to 86400, not ";
-    if (*end || end == argument || seconds < 1 || seconds > TIMEOUT_MAX)
+    uint64_t seconds;
+    if (!cli_number(argument, 1, TIMEOUT_MAX, &seconds))
         return false;
     int64_t ns = (int64_t)seconds * BASE_SECOND_NS;
     reach->options.connect_timeout_ns = reach->options.manifest_timeout_ns = reach->options.reply_timeout_ns =
         reach->options.rails_timeout_ns = ns;
     return true;
+}
+
+int reach_take(struct reach *reach, const char *command, int option, const char *argument)
+{
+    struct penstock_error error;
+    switch (option) {
+    case REACH_TIMEOUT:
+        return take_timeout(reach, argument)
+                   ? CLI_OK
+                   : cli_wrong(command, "--timeout takes seconds, 1 to 86400, not ", argument);
+    case REACH_TRANSPORT:
+        return take_transport(reach, argument)
+                   ? CLI_OK
+                   : cli_wrong(command, "--transport takes auto, rdma or tcp, not ", argument);
+    case REACH_RAIL:
+        return take_rail(reach, argument, &error) ? CLI_OK : cli_wrong(command, "--rail: ", error.message);
+    default:
+        return cli_wrong(command, "", "that option is not understood");
+    }
+}
+
+int reach_settle(const struct reach *reach, const char *command)
+{
+    struct penstock_error error;
+    const struct penstock_options *o = &reach->options;
+    return reach_environment((enum penstock_transport)o->transport, o->rails, &error)
+               ? CLI_OK
+               : cli_wrong(command, "", error.message);
 }

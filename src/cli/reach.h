@@ -16,13 +16,20 @@ struct reach {
 void reach_init(struct reach *reach);
 void reach_fini(struct reach *reach);
 
-/* Each takes its option's argument; false: it is none, and *why says what it should have been. */
-bool reach_transport(struct reach *reach, const char *argument, const char **why);
-bool reach_rail(struct reach *reach, const char *argument, struct penstock_error *why);
-bool reach_timeout(struct reach *reach, const char *argument, const char **why);
+/* The rows of a command's option table that are for this. */
+enum { REACH_TIMEOUT = 0x1000, REACH_TRANSPORT, REACH_RAIL };
+#define REACH_LONG_OPTIONS                                                                                             \
+    { "timeout", required_argument, NULL, REACH_TIMEOUT }, { "transport", required_argument, NULL, REACH_TRANSPORT },  \
+    {                                                                                                                  \
+        "rail", required_argument, NULL, REACH_RAIL                                                                    \
+    }
 
-/* Once the command line is read: what the environment says where it says nothing. rails: of --rail; NULL: none was
- * given. */
+/* Takes an option that is none of the command's own. CLI_OK; or CLI_USAGE, and what is wrong has been said. */
+int reach_take(struct reach *reach, const char *command, int option, const char *argument);
+/* Once the command line is read: whether the environment makes sense where it says nothing. Returns likewise. */
+int reach_settle(const struct reach *reach, const char *command);
+
+/* The same for who has no struct reach. rails: of --rail; NULL: none was given. */
 bool reach_environment(enum penstock_transport transport, const char *rails, struct penstock_error *why);
 
 /* "auto", "rdma", "tcp". */
