@@ -41,7 +41,7 @@ void disk_rig_start(struct disk_rig *rig)
 {
     struct penstock_error error = { 0 };
     rig->swap_options.keep = rig->options.keep;
-    if (residency_swap_open(rig->directory, &rig->swap_options, &rig->swap, &error) != 0)
+    if (!rig->in_memory && residency_swap_open(rig->directory, &rig->swap_options, &rig->swap, &error) != 0)
         fail_msg("%s", error.message);
     rig->options.swap = rig->swap;
     if (residency_cache_new(&rig->options, &rig->cache, &error) != 0)

@@ -13,6 +13,7 @@
 struct disk_rig {
     char directory[64];
     struct residency_swap_options swap_options;
+    bool in_memory; /* without a swap */
     struct residency_cache_options options;
     struct residency_ledger ledger;
     struct residency_swap *swap;
@@ -22,7 +23,7 @@ struct disk_rig {
     _Atomic uint64_t writes, reads;
 };
 
-/* To be changed before disk_rig_start: both options. */
+/* To be changed before disk_rig_start: both options, and in_memory. */
 void disk_rig_init(struct disk_rig *rig);
 void disk_rig_start(struct disk_rig *rig);
 /* The cache and then the swap: what a peer does at its end, but for residency_spill_all. */
