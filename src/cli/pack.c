@@ -174,7 +174,7 @@ static void worker(struct pack *pack, int (*work)(struct pack *, struct model_pa
 {
     struct model_packer packer;
     struct penstock_error error = { 0 };
-    int status = model_packer_init(&packer, &pack->checkpoint, &error);
+    int status = model_packer_init(&packer, &pack->checkpoint, MODEL_PACKER_PIECE_BYTES, &error);
     if (status == 0) {
         status = work(pack, &packer, &error);
         model_packer_fini(&packer);
@@ -325,7 +325,7 @@ static void warn(void *context, const char *words)
 static unsigned threads_for(const struct model_expert_geometry *geometry, unsigned wanted)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t fit = BUFFERS_BYTES_MAX / model_packer_bytes(geometry);
+    uint64_t fit = BUFFERS_BYTES_MAX / model_packer_bytes(geometry, MODEL_PACKER_PIECE_BYTES);
     uint64_t n = wanted ? wanted : processors > 0 ? (uint64_t)processors : 1;
     return (unsigned)(fit == 0 ? 1 : n < fit ? n : fit);
 }
@@ -336,7 +336,8 @@ static int pack_once(struct pack *pack, struct pack_result *result, struct penst
     struct pack_options *options = &pack->options;
     struct model_stage_options staging = { .follow_all_links = options->follow_all_links,
                                            .warn = warn,
-                                           .warn_context = &pack->progress };
+                                           .warn_context = &pack->progress,
+                                           .manifest_bytes_max = UINT64_MAX /* nobody reads it */ };
     int status = check_place(options, error);
     if (status == 0)
         status = model_checkpoint_open(options->checkpoint, options->layers, &staging, c, error);

@@ -13,38 +13,73 @@
 #include "convert/convert.h"
 #include "model/safetensors.h"
 
-static uint64_t longest_part(const struct model_expert_geometry *geometry)
+/* A part of a record, or what lies between two. */
+struct piece {
+    const char *name;
+    uint64_t at; /* in the record */
+    const uint8_t *bytes;
+    size_t len;
+};
+
+typedef int piece_fn(struct model_packer *packer, const struct piece *piece, void *context,
+                     struct penstock_error *error);
+
+/* A record under way: its pieces come in order, and leave nothing out. */
+struct record {
+    struct model_packer *packer;
+    uint32_t layer, expert;
+    piece_fn *each;
+    void *context;
+    uint64_t at; /* all before it has come */
+};
+
+/* A part's columns in one piece: as many as fit. */
+static uint64_t columns_of(uint64_t rows, uint64_t cols, uint64_t piece_bytes)
+{
+    uint64_t fit = piece_bytes / rows;
+    if (fit >= cols)
+        return cols;
+    return fit >= 64 ? fit & ~UINT64_C(63) : fit > 0 ? fit : 1;
+}
+
+static uint64_t longest_piece(const struct model_expert_geometry *geometry, uint64_t piece_bytes)
 {
     uint64_t longest = 0;
-    for (int part = 0; part < MODEL_EXPERT_PARTS; part++)
-        if (geometry->parts[part].len_bytes > longest)
-            longest = geometry->parts[part].len_bytes;
+    for (enum model_expert_part part = 0; part < MODEL_EXPERT_PARTS; part++) {
+        uint64_t rows = model_expert_rows(geometry, part), cols = geometry->parts[part].len_bytes / rows;
+        uint64_t bytes = rows * columns_of(rows, cols, piece_bytes);
+        longest = bytes > longest ? bytes : longest;
+    }
     return longest;
 }
 
-uint64_t model_packer_bytes(const struct model_expert_geometry *geometry)
+uint64_t model_packer_bytes(const struct model_expert_geometry *geometry, uint64_t piece_bytes)
 {
-    return 2 * geometry->record_stride + longest_part(geometry);
+    return 3 * longest_piece(geometry, piece_bytes);
 }
 
-int model_packer_init(struct model_packer *packer, const struct model_checkpoint *checkpoint,
+static int no_memory(uint64_t bytes, struct penstock_error *error)
+{
+    return base_error_set(error, PENSTOCK_ENOMEM, "no memory for %" PRIu64 " bytes of a record", bytes);
+}
+
+int model_packer_init(struct model_packer *packer, const struct model_checkpoint *checkpoint, uint64_t piece_bytes,
                       struct penstock_error *error)
 {
-    const struct model_expert_geometry *geometry = &checkpoint->manifest.geometry;
-    *packer = (struct model_packer){ .checkpoint = checkpoint };
-    packer->record = calloc(1, geometry->record_stride); /* what lies between parts stays zero */
-    packer->source = malloc(longest_part(geometry));
-    if (packer->record && packer->source)
+    uint64_t longest = longest_piece(&checkpoint->manifest.geometry, piece_bytes);
+    *packer = (struct model_packer){ .checkpoint = checkpoint, .piece_bytes = piece_bytes };
+    packer->source = malloc(longest);
+    packer->piece = malloc(longest);
+    if (packer->source && packer->piece)
         return 0;
     model_packer_fini(packer);
-    return base_error_set(error, PENSTOCK_ENOMEM, "no memory for a record of %" PRIu64 " bytes",
-                          geometry->record_stride);
+    return no_memory(longest, error);
 }
 
 void model_packer_fini(struct model_packer *packer)
 {
-    free(packer->record);
     free(packer->source);
+    free(packer->piece);
     free(packer->stored);
     *packer = (struct model_packer){ 0 };
 }
@@ -78,13 +113,14 @@ static int read_scale(const struct model_checkpoint *checkpoint, const struct pe
     memcpy(out, &bits, sizeof bits);
     /* One below 2^-128 has no reciprocal either. */
     if (!isfinite(*out) || fpclassify(*out) == FP_ZERO || !isfinite(1.0F / *out))
-        return base_error_set(error, PENSTOCK_ECORRUPT, "a scale of %g", (double)*out);
+        return base_error_set(error, PENSTOCK_ECORRUPT,
+                              "a scale of %g, which is zero, not finite or without a reciprocal", (double)*out);
     return 0;
 }
 
-static int build_header(struct model_packer *packer, uint32_t layer, uint32_t expert, struct penstock_error *error)
+static int build_header(const struct model_checkpoint *c, uint32_t layer, uint32_t expert, uint8_t *out,
+                        struct penstock_error *error)
 {
-    const struct model_checkpoint *c = packer->checkpoint;
     const struct model_expert_geometry *g = &c->manifest.geometry;
     const struct model_checkpoint_projection *p = model_checkpoint_expert(c, layer, expert);
     struct penstock_record_header header = {
@@ -103,57 +139,119 @@ static int build_header(struct model_packer *packer, uint32_t layer, uint32_t ex
             return model_checkpoint_where(c, layer, expert, input, error);
         header.input_scale_flags |= 1U << i;
     }
-    penstock_record_header_encode(&header, packer->record);
+    penstock_record_header_encode(&header, out);
     return 0;
 }
 
-int model_packer_build(struct model_packer *packer, uint32_t layer, uint32_t expert, struct penstock_error *error)
+static int give(struct record *r, const char *name, const uint8_t *bytes, size_t len, struct penstock_error *error)
 {
-    const struct model_checkpoint *c = packer->checkpoint;
-    const struct model_checkpoint_projection *p = model_checkpoint_expert(c, layer, expert);
-    int status = build_header(packer, layer, expert, error);
-    for (size_t part = 0; part < MODEL_EXPERT_PARTS && status == 0; part++) {
-        const struct penstock_tensor *tensor =
-            p[part / 2].of[part % 2 ? MODEL_CHECKPOINT_SCALE : MODEL_CHECKPOINT_PACKED];
-        size_t rows = tensor->shape[0], cols = tensor->shape[1];
-        if (model_pread(shard_of(c, tensor), packer->source, tensor->len_bytes, tensor->offset_bytes, error) != 0)
-            status = model_checkpoint_where(c, layer, expert, tensor, error);
-        else
-            convert_transpose_bytes(packer->record + c->manifest.geometry.parts[part].offset_bytes, rows,
-                                    packer->source, cols, rows, cols);
+    const struct piece piece = { .name = name, .at = r->at, .bytes = bytes, .len = len };
+    r->at += len;
+    return r->each(r->packer, &piece, r->context, error);
+}
+
+/* Zeros up to where what comes next begins. */
+static int pad(struct record *r, uint64_t to, struct penstock_error *error)
+{
+    static const uint8_t zeros[MODEL_EXPERT_FS_BLOCK];
+    int status = 0;
+    while (r->at < to && status == 0)
+        status = give(r, "padding", zeros, to - r->at < sizeof zeros ? (size_t)(to - r->at) : sizeof zeros, error);
+    return status;
+}
+
+/* Some columns of a matrix, one row after the other; all of them in one piece lie together. */
+static int read_columns(const struct record *r, const struct penstock_tensor *tensor, uint64_t from, uint64_t n,
+                        struct penstock_error *error)
+{
+    uint64_t rows = tensor->shape[0], cols = tensor->shape[1], reads = n == cols ? 1 : rows;
+    uint64_t len = rows / reads * n;
+    int fd = shard_of(r->packer->checkpoint, tensor), status = 0;
+    for (uint64_t i = 0; i < reads && status == 0; i++)
+        status = model_pread(fd, r->packer->source + i * len, len, tensor->offset_bytes + i * cols + from, error);
+    return status == 0 ? 0 : model_checkpoint_where(r->packer->checkpoint, r->layer, r->expert, tensor, error);
+}
+
+static int give_part(struct record *r, enum model_expert_part part, struct penstock_error *error)
+{
+    const struct model_checkpoint_projection *p = model_checkpoint_expert(r->packer->checkpoint, r->layer, r->expert);
+    const struct penstock_tensor *tensor = p[part / 2].of[part % 2 ? MODEL_CHECKPOINT_SCALE : MODEL_CHECKPOINT_PACKED];
+    uint64_t rows = tensor->shape[0], cols = tensor->shape[1], step = columns_of(rows, cols, r->packer->piece_bytes);
+    int status = 0;
+    for (uint64_t from = 0; from < cols && status == 0; from += step) {
+        uint64_t n = cols - from < step ? cols - from : step;
+        status = read_columns(r, tensor, from, n, error);
+        if (status != 0)
+            break;
+        convert_transpose_bytes(r->packer->piece, rows, r->packer->source, n, rows, n);
+        status = give(r, model_expert_part_name(part), r->packer->piece, n * rows, error);
     }
     return status;
 }
 
+static int build(struct model_packer *packer, uint32_t layer, uint32_t expert, piece_fn *each, void *context,
+                 struct penstock_error *error)
+{
+    const struct model_expert_geometry *g = &packer->checkpoint->manifest.geometry;
+    struct record r = { .packer = packer, .layer = layer, .expert = expert, .each = each, .context = context };
+    uint8_t header[PENSTOCK_RECORD_HEADER_BYTES];
+    int status = build_header(packer->checkpoint, layer, expert, header, error);
+    if (status == 0)
+        status = give(&r, "header", header, sizeof header, error);
+    for (enum model_expert_part part = 0; part < MODEL_EXPERT_PARTS && status == 0; part++) {
+        status = pad(&r, g->parts[part].offset_bytes, error);
+        if (status == 0)
+            status = give_part(&r, part, error);
+    }
+    return status == 0 ? pad(&r, g->record_stride, error) : status;
+}
+
 /* ---- files ---- */
+
+struct file {
+    int fd;
+    uint64_t at; /* where its record begins */
+    uint32_t layer, expert;
+    bool differs;
+};
+
+static int write_piece(struct model_packer *packer, const struct piece *piece, void *context,
+                       struct penstock_error *error)
+{
+    const struct file *file = context;
+    for (size_t done = 0; done < piece->len;) {
+        ssize_t n = pwrite(file->fd, piece->bytes + done, piece->len - done, (off_t)(file->at + piece->at + done));
+        if (n < 0 && errno != EINTR)
+            return base_error_sys(error, errno, "layer %" PRIu32 ": expert %" PRIu32 ": write",
+                                  packer->checkpoint->manifest.model_layers[file->layer], file->expert);
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
 
 int model_packer_write(struct model_packer *packer, int fd, uint32_t layer, uint32_t expert,
                        struct penstock_error *error)
 {
     const struct model_expert_geometry *g = &packer->checkpoint->manifest.geometry;
-    uint64_t at = model_expert_record_at(g, expert);
-    int status = model_packer_build(packer, layer, expert, error);
-    for (uint64_t done = 0; done < g->record_stride && status == 0;) {
-        ssize_t n = pwrite(fd, packer->record + done, g->record_stride - done, (off_t)(at + done));
-        if (n < 0 && errno != EINTR)
-            status = base_error_sys(error, errno, "layer %" PRIu32 ": expert %" PRIu32 ": write",
-                                    packer->checkpoint->manifest.model_layers[layer], expert);
-        done += n > 0 ? (uint64_t)n : 0;
-    }
+    struct file file = { .fd = fd, .at = model_expert_record_at(g, expert), .layer = layer, .expert = expert };
+    int status = build(packer, layer, expert, write_piece, &file, error);
     /* On its way while the next one is built: the sync at the layer's end has little left to wait for. */
     if (status == 0)
-        (void)sync_file_range(fd, (off_t)at, (off_t)g->record_stride, SYNC_FILE_RANGE_WRITE);
+        (void)sync_file_range(fd, (off_t)file.at, (off_t)g->record_stride, SYNC_FILE_RANGE_WRITE);
     return status;
 }
 
-static const char *first_difference(const struct model_expert_geometry *g, const uint8_t *a, const uint8_t *b)
+static int compare_piece(struct model_packer *packer, const struct piece *piece, void *context,
+                         struct penstock_error *error)
 {
-    if (memcmp(a, b, PENSTOCK_RECORD_HEADER_BYTES) != 0)
-        return "header";
-    for (int part = 0; part < MODEL_EXPERT_PARTS; part++)
-        if (memcmp(a + g->parts[part].offset_bytes, b + g->parts[part].offset_bytes, g->parts[part].len_bytes) != 0)
-            return model_expert_part_name((enum model_expert_part)part);
-    return "padding";
+    struct file *file = context;
+    int status = model_pread(file->fd, packer->stored, piece->len, file->at + piece->at, error);
+    file->differs = status == 0 && memcmp(packer->stored, piece->bytes, piece->len) != 0;
+    if (file->differs)
+        status = base_error_set(error, PENSTOCK_ECORRUPT, "%s is not what the checkpoint has", piece->name);
+    if (status != 0)
+        (void)base_error_in(error, "layer %" PRIu32 ": expert %" PRIu32, file->layer, file->expert);
+    return status;
 }
 
 int model_packer_verify(struct model_packer *packer, int fd, uint32_t layer, uint32_t expert, bool *differs,
@@ -161,20 +259,14 @@ int model_packer_verify(struct model_packer *packer, int fd, uint32_t layer, uin
 {
     *differs = false;
     const struct model_expert_geometry *g = &packer->checkpoint->manifest.geometry;
-    if (!packer->stored && !(packer->stored = malloc(g->record_stride)))
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for a record of %" PRIu64 " bytes", g->record_stride);
-    uint64_t at = model_expert_record_at(g, expert);
+    uint64_t longest = longest_piece(g, packer->piece_bytes);
+    longest = longest > MODEL_EXPERT_FS_BLOCK ? longest : MODEL_EXPERT_FS_BLOCK;
+    if (!packer->stored && !(packer->stored = malloc(longest)))
+        return no_memory(longest, error);
+    struct file file = { .fd = fd, .at = model_expert_record_at(g, expert), .layer = layer, .expert = expert };
     /* From the disk, where the file system does as it is asked. */
-    (void)posix_fadvise(fd, (off_t)at, (off_t)g->record_stride, POSIX_FADV_DONTNEED);
-    int status = model_packer_build(packer, layer, expert, error);
-    if (status != 0)
-        return status;
-    status = model_pread(fd, packer->stored, g->record_stride, at, error);
-    *differs = status == 0 && memcmp(packer->record, packer->stored, g->record_stride) != 0;
-    if (*differs)
-        status = base_error_set(error, PENSTOCK_ECORRUPT, "%s is not what the checkpoint has",
-                                first_difference(g, packer->record, packer->stored));
-    if (status != 0)
-        (void)base_error_in(error, "layer %" PRIu32 ": expert %" PRIu32, layer, expert);
+    (void)posix_fadvise(fd, (off_t)file.at, (off_t)g->record_stride, POSIX_FADV_DONTNEED);
+    int status = build(packer, layer, expert, compare_piece, &file, error);
+    *differs = file.differs;
     return status;
 }

@@ -62,7 +62,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static void open_checkpoint(struct model_checkpoint *c, struct model_packer *packer)
+static void open_with(struct model_checkpoint *c, struct model_packer *packer, uint64_t piece_bytes)
 {
     const struct model_stage_options options = { 0 };
     struct penstock_error error = { 0 };
@@ -70,7 +70,12 @@ static void open_checkpoint(struct model_checkpoint *c, struct model_packer *pac
     if (status)
         print_error("%s\n", error.message);
     assert_int_equal(status, 0);
-    assert_int_equal(model_packer_init(packer, c, NULL), 0);
+    assert_int_equal(model_packer_init(packer, c, piece_bytes, NULL), 0);
+}
+
+static void open_checkpoint(struct model_checkpoint *c, struct model_packer *packer)
+{
+    open_with(c, packer, MODEL_PACKER_PIECE_BYTES);
 }
 
 static void close_checkpoint(struct model_checkpoint *c, struct model_packer *packer)
@@ -93,7 +98,9 @@ static void matrices_are_stored_transposed_and_scales_inverted(void **state)
     struct model_checkpoint c;
     struct model_packer packer;
     struct penstock_record_header header;
+    static uint8_t record[8192];
     open_checkpoint(&c, &packer);
+    int fd = layer_file();
     const struct model_expert_geometry *g = &c.manifest.geometry;
     assert_string_equal(c.prefix, "m");
     assert_int_equal(g->inter, INTER);
@@ -101,27 +108,72 @@ static void matrices_are_stored_transposed_and_scales_inverted(void **state)
     assert_int_equal(g->group_size, GROUP);
     assert_int_equal(g->num_experts, EXPERTS);
     for (uint32_t expert = 0; expert < EXPERTS; expert++) {
-        assert_int_equal(model_packer_build(&packer, 0, expert, NULL), 0);
-        assert_int_equal(model_expert_header_check(g, 0, expert, packer.record, &header, NULL), 0);
+        assert_true(g->record_stride <= sizeof record);
+        assert_int_equal(model_packer_write(&packer, fd, 0, expert, NULL), 0);
+        assert_int_equal(pread(fd, record, g->record_stride, (off_t)model_expert_record_at(g, expert)),
+                         g->record_stride);
+        assert_int_equal(model_expert_header_check(g, 0, expert, record, &header, NULL), 0);
         assert_true(header.scale2[0] == 0.25f && header.scale2[2] == 0.25f);
         assert_int_equal(header.input_scale_flags, 0);
         size_t at = expert * (data_bytes / EXPERTS);
         for (size_t p = 0; p < 3; p++) {
             size_t rows = projections[p].rows, packed = projections[p].columns / 2;
-            const uint8_t *stored = packer.record + g->parts[2 * p].offset_bytes;
+            const uint8_t *stored = record + g->parts[2 * p].offset_bytes;
             for (size_t r = 0; r < rows; r++)
                 for (size_t k = 0; k < packed; k++)
                     assert_int_equal(stored[k * rows + r], data[at + r * packed + k]);
             at += rows * packed;
             size_t scales = projections[p].columns / GROUP;
-            stored = packer.record + g->parts[2 * p + 1].offset_bytes;
+            stored = record + g->parts[2 * p + 1].offset_bytes;
             for (size_t r = 0; r < rows; r++)
                 for (size_t k = 0; k < scales; k++)
                     assert_int_equal(stored[k * rows + r], data[at + r * scales + k]);
             at += rows * scales + 4;
         }
     }
+    close(fd);
     close_checkpoint(&c, &packer);
+}
+
+/* Down to a column at a time, and with a rest: what the largest experts need. */
+static void pieces_of_any_size_make_the_same_record(void **state)
+{
+    (void)state;
+    static uint8_t want[16384], got[sizeof want];
+    for (uint64_t piece_bytes = 1024; piece_bytes > 0; piece_bytes /= 3) {
+        struct model_checkpoint c;
+        struct model_packer packer;
+        bool differs;
+        open_with(&c, &packer, piece_bytes);
+        uint64_t bytes = c.manifest.geometry.layer_bytes;
+        int fd = layer_file();
+        assert_true(bytes <= sizeof want);
+        for (uint32_t expert = 0; expert < EXPERTS; expert++) {
+            assert_int_equal(model_packer_write(&packer, fd, 0, expert, NULL), 0);
+            assert_int_equal(model_packer_verify(&packer, fd, 0, expert, &differs, NULL), 0);
+        }
+        assert_int_equal(pread(fd, piece_bytes == 1024 ? want : got, bytes, 0), bytes);
+        if (piece_bytes < 1024)
+            assert_memory_equal(got, want, bytes);
+        close(fd);
+        close_checkpoint(&c, &packer);
+    }
+}
+
+/* Grok's: a record of 340 MB, of which two with their sources would not fit in 512 MiB. */
+static void memory_is_bounded_whatever_an_expert_takes(void **state)
+{
+    (void)state;
+    struct model_expert_geometry g = { .num_moe_layers = 64,
+                                       .num_experts = 8,
+                                       .inter = 32768,
+                                       .hidden = 6144,
+                                       .group_size = 16,
+                                       .sub_align = 256,
+                                       .fs_block_size = 4096 };
+    assert_int_equal(model_expert_geometry_compute(&g, NULL), 0);
+    assert_true(g.record_stride > 300 << 20);
+    assert_true(model_packer_bytes(&g, MODEL_PACKER_PIECE_BYTES) <= 3 * MODEL_PACKER_PIECE_BYTES);
 }
 
 static void a_record_that_differs_is_named_by_its_part(void **state)
@@ -179,6 +231,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(matrices_are_stored_transposed_and_scales_inverted, set_up,
                                         test_directory_teardown),
+        cmocka_unit_test_setup_teardown(pieces_of_any_size_make_the_same_record, set_up, test_directory_teardown),
+        cmocka_unit_test(memory_is_bounded_whatever_an_expert_takes),
         cmocka_unit_test_setup_teardown(a_record_that_differs_is_named_by_its_part, set_up, test_directory_teardown),
         cmocka_unit_test_setup_teardown(a_checkpoint_that_was_cut_is_not_the_stores_fault, set_up,
                                         test_directory_teardown),
