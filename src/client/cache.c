@@ -222,9 +222,6 @@ int client_submit_blobs(struct penstock_session *s, const struct penstock_blobs 
         return base_error_set(error, PENSTOCK_EINVAL, "blobs: unknown action %d", b.action);
     if (s->cache->arena.blob_bytes == 0)
         return base_error_set(error, PENSTOCK_EINVAL, "blobs: the session's arena is raw: it has none");
-    if (b.action == PENSTOCK_BLOB_EXISTS && s->open_id == 0 && !(s->cache->features & PENSTOCK_FEATURE_EXISTS))
-        return base_error_set(error, PENSTOCK_EUNSUPPORTED, "%s %.100s cannot be asked whether blobs exist: get them",
-                              s->tier->peer, s->peer);
     if ((!b.blobs && b.count > 0) || b.count > SIZE_MAX / sizeof *b.blobs)
         return base_error_set(error, PENSTOCK_EINVAL, "blobs: none are given");
     struct client_region *region = NULL;

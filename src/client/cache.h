@@ -5,6 +5,7 @@
 #include <penstock/cache.h>
 
 #include "client/session.h"
+#include "model/kv/layout.h"
 
 /* Where the hello is: what is awaited. */
 enum client_cache_stage {
@@ -14,12 +15,29 @@ enum client_cache_stage {
     CLIENT_CACHE_SETTINGS, /* wide keys and ownership are as asked for */
 };
 
+/* Names of a KV cache's blocks (kv.h), or of snapshots, where the session has them. */
+struct client_kv {
+    bool used;
+    struct model_kv_layout layout;
+    uint64_t salt, namespace_id; /* raw: no namespace */
+};
+
+struct client_snapshots {
+    bool used;
+    uint64_t namespace_id;
+    uint64_t slot_bytes; /* raw: of one */
+};
+
 /* What a session on a cache has beside the rest. */
 struct client_cache {
     struct penstock_cache arena; /* as asked for */
     enum client_cache_stage stage;
     uint64_t features;
     size_t settings; /* that were asked for, and are not answered */
+    struct client_kv kv;
+    struct client_snapshots snapshots;
+    uint64_t chunk_bytes; /* over RDMA: a blob is cut in these, dealt to the rails in turn, */
+    uint32_t depth;       /* at most so many under way on each; 0: as the rail engine has it */
 };
 
 extern const struct client_tier client_cache_tier;

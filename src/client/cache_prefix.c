@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "client/cache.h"
+#include "client/tier.h"
 
 struct asking {
     struct client_then then;
@@ -56,6 +57,10 @@ int penstock_submit_prefix(struct penstock_session *session, const struct pensto
         return code;
     if (!p.found || (!p.keys && p.count > 0))
         return client_missing("keys and found", error);
+    if (session->cache && session->open_id == 0 && !(session->cache->features & PENSTOCK_FEATURE_EXISTS))
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                              "%s %.100s is of the frozen protocol, and cannot be asked for a prefix: get the blobs",
+                              session->tier->peer, session->peer);
     struct asking *a = asking_new(&p);
     if (!a)
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");

@@ -107,7 +107,8 @@ class Api(unittest.TestCase):
     def test_every_function_of_the_headers_is_here(self):
         include = os.path.join(HERE, "..", "..", "include", "penstock")
         declared = set()
-        for name in ("penstock.h", "experts.h", "lora.h", "cache.h", "error.h"):
+        for name in ("penstock.h", "experts.h", "lora.h", "cache.h", "kv.h", "snapshot.h",
+                     "error.h"):
             with open(os.path.join(include, name)) as f:
                 text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
             for statement in text.split(";"):

@@ -141,6 +141,58 @@ class Prefix(Sized):
                 ("found", c.POINTER(c.c_uint64)), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
 
 
+class KvLayout(Sized):
+    _fields_ = [(name, c.c_size_t if name == "size" else c.c_uint64) for name in (
+        "size", "elem_bytes", "block_size", "head_dim", "layers", "blocks", "kv_heads", "fs_block_bytes",
+        "stripe_bytes", "stripe_stride", "block_bytes", "total_bytes")]
+
+
+class Kv(Sized):
+    _fields_ = [("size", c.c_size_t), ("layout", c.POINTER(KvLayout)), ("fingerprint", c.c_uint64),
+                ("salt", c.c_uint64), ("random_salt", c.c_int), ("raw", c.c_int), ("arena_bytes", c.c_uint64)]
+
+
+class KvInfo(Sized):
+    _fields_ = [("size", c.c_size_t), ("block_bytes", c.c_uint64), ("stripe_bytes", c.c_uint64),
+                ("stripe_stride", c.c_uint64), ("arena_bytes", c.c_uint64), ("salt", c.c_uint64),
+                ("namespace_id", c.c_uint64), ("owned", c.c_int)]
+
+
+class KvBlock(c.Structure):
+    _fields_ = [("layer", c.c_uint64), ("block", c.c_uint64), ("at_bytes", c.c_uint64), ("code", c.c_int)]
+
+
+class KvBlocks(Sized):
+    _fields_ = [("size", c.c_size_t), ("action", c.c_int), ("region", c.c_uint32), ("blocks", c.POINTER(KvBlock)),
+                ("count", c.c_uint64), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
+class KvStripe(c.Structure):
+    _fields_ = [("layer", c.c_uint64), ("block", c.c_uint64), ("kv", c.c_uint32), ("head", c.c_uint32),
+                ("at_bytes", c.c_uint64), ("code", c.c_int)]
+
+
+class KvStripes(Sized):
+    _fields_ = [("size", c.c_size_t), ("region", c.c_uint32), ("stripes", c.POINTER(KvStripe)),
+                ("count", c.c_uint64), ("timeout_ns", c.c_int64), ("user", c.c_void_p)]
+
+
+class SnapshotArena(Sized):
+    _fields_ = [("size", c.c_size_t), ("blob_bytes", c.c_uint64), ("arena_bytes", c.c_uint64),
+                ("namespace_id", c.c_uint64), ("raw", c.c_int), ("own", c.c_int), ("chunk_bytes", c.c_uint64),
+                ("depth", c.c_uint32)]
+
+
+class Snapshot(c.Structure):
+    _fields_ = [("key", c.c_uint64), ("at_bytes", c.c_uint64), ("code", c.c_int)]
+
+
+class Snapshots(Sized):
+    _fields_ = [("size", c.c_size_t), ("action", c.c_int), ("region", c.c_uint32),
+                ("snapshots", c.POINTER(Snapshot)), ("count", c.c_uint64), ("timeout_ns", c.c_int64),
+                ("user", c.c_void_p)]
+
+
 class RawRange(c.Structure):
     _fields_ = [("offset_bytes", c.c_uint64), ("len_bytes", c.c_uint64), ("at_bytes", c.c_uint64)]
 
@@ -230,6 +282,23 @@ FUNCTIONS = {
     "penstock_cache_stats_arena": (c.POINTER(CacheArena), [P, c.c_size_t]),
     "penstock_cache_stats_json": (STR, [P]),
     "penstock_cache_stats_free": (None, [P]),
+    "penstock_kv_layout_compute": (c.c_int, [c.POINTER(KvLayout), ERR]),
+    "penstock_kv_stripe_id": (c.c_int, [c.POINTER(KvLayout), c.POINTER(KvStripe), c.POINTER(c.c_uint64), ERR]),
+    "penstock_kv_namespace": (c.c_int, [c.POINTER(KvLayout), c.c_uint64, c.c_uint64, c.POINTER(c.c_uint64), ERR]),
+    "penstock_kv_wire_key": (c.c_uint64, [c.c_uint64, c.c_uint64]),
+    "penstock_kv_start": (c.c_int, [STR, c.POINTER(Kv), c.POINTER(Options), c.POINTER(P), c.POINTER(OP), ERR]),
+    "penstock_kv_open": (c.c_int, [STR, c.POINTER(Kv), c.POINTER(Options), c.POINTER(P), ERR]),
+    "penstock_kv_about": (c.c_int, [P, c.POINTER(KvInfo)]),
+    "penstock_submit_kv_blocks": (c.c_int, [P, c.POINTER(KvBlocks), c.POINTER(OP), ERR]),
+    "penstock_kv_blocks_wait": (c.c_int, [P, c.POINTER(KvBlocks), ERR]),
+    "penstock_submit_kv_stripes": (c.c_int, [P, c.POINTER(KvStripes), c.POINTER(OP), ERR]),
+    "penstock_kv_stripes_wait": (c.c_int, [P, c.POINTER(KvStripes), ERR]),
+    "penstock_snapshots_start": (c.c_int, [STR, c.POINTER(SnapshotArena), c.POINTER(Options), c.POINTER(P),
+                                           c.POINTER(OP), ERR]),
+    "penstock_snapshots_open": (c.c_int, [STR, c.POINTER(SnapshotArena), c.POINTER(Options), c.POINTER(P), ERR]),
+    "penstock_submit_snapshots": (c.c_int, [P, c.POINTER(Snapshots), c.POINTER(OP), ERR]),
+    "penstock_snapshots_wait": (c.c_int, [P, c.POINTER(Snapshots), ERR]),
+    "penstock_snapshot_wire_key": (c.c_uint64, [c.c_uint64, c.c_uint64]),
     "penstock_models_get": (c.c_int, [STR, c.POINTER(Options), c.POINTER(P), ERR]),
     "penstock_models_count": (c.c_size_t, [P]),
     "penstock_models_at": (c.POINTER(Model), [P, c.c_size_t]),
