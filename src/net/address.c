@@ -266,12 +266,18 @@ int net_dial(const char *name, uint16_t default_port, int64_t timeout_ns, int *f
     return code;
 }
 
-void net_tune_accepted(int fd)
+static int scaled_seconds(int seconds, double scale)
+{
+    int scaled = (int)(seconds * scale);
+    return scaled < 1 ? 1 : scaled;
+}
+
+void net_tune_accepted(int fd, double scale)
 {
     set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
-    set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+    set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, scaled_seconds(30, scale));
+    set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, scaled_seconds(10, scale));
     set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-    set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 60000);
+    set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * scaled_seconds(60, scale));
 }

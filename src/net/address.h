@@ -48,8 +48,8 @@ void net_address_failed(const struct net_address *address, struct penstock_error
 PENSTOCK_CHECKED int net_dial(const char *name, uint16_t default_port, int64_t timeout_ns, int *fd,
                               struct penstock_error *error);
 
-/* TCP_NODELAY, keepalive 30/10/3 and TCP_USER_TIMEOUT 60 s: the deadlines that find dead clients (protocol 2). Best
- * effort. */
-void net_tune_accepted(int fd);
+/* TCP_NODELAY, keepalive 30/10/3 and TCP_USER_TIMEOUT 60 s: the deadlines that find dead clients (protocol 2), each
+ * times scale (1 but in tests) and a second at least. Best effort. */
+void net_tune_accepted(int fd, double scale);
 
 #endif

@@ -244,7 +244,7 @@ static bool count_in(struct peer_server *server, struct peer_connection *c)
 
 static void tune(const struct peer_server *server, int fd)
 {
-    net_tune_accepted(fd);
+    net_tune_accepted(fd, server->options->deadline_scale);
     int64_t us = server->deadlines.message_ns / PEER_TRANSFER_STALLS / 1000;
     const struct timeval send = { .tv_sec = us / 1000000, .tv_usec = us % 1000000 + (us == 0) };
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send, sizeof send);

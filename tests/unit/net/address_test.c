@@ -112,10 +112,18 @@ static void a_dialled_connection_is_blocking_and_without_delay(void **state)
     assert_int_not_equal(on, 0);
     int accepted = accept(listener, NULL, NULL);
     assert_true(accepted >= 0);
-    net_tune_accepted(accepted);
-    len = sizeof on;
-    assert_int_equal(getsockopt(accepted, SOL_SOCKET, SO_KEEPALIVE, &on, &len), 0);
-    assert_int_not_equal(on, 0);
+    static const struct {
+        double scale;
+        int idle_s;
+    } cases[] = { { 1, 30 }, { 0.1, 3 }, { 0.001, 1 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        net_tune_accepted(accepted, cases[i].scale);
+        len = sizeof on;
+        assert_int_equal(getsockopt(accepted, SOL_SOCKET, SO_KEEPALIVE, &on, &len), 0);
+        assert_int_not_equal(on, 0);
+        assert_int_equal(getsockopt(accepted, IPPROTO_TCP, TCP_KEEPIDLE, &on, &len), 0);
+        assert_int_equal(on, cases[i].idle_s);
+    }
     close(accepted);
     close(fd);
     close(listener);
