@@ -302,17 +302,17 @@ static void a_prefix_is_asked_for_at_once_and_a_miss_is_no_failure(void **state)
     struct penstock_completion c;
     uint64_t found = 7;
     penstock_op op;
-    for (uint8_t i = 0; i < N; i++)
+    for (size_t i = 0; i < N; i++)
         keys[i].low = i;
     struct penstock_prefix prefix = { .size = sizeof prefix, .keys = keys, .count = N, .found = &found };
     assert_int_equal(penstock_submit_prefix(f.session, &prefix, &op, NULL), 0);
     memset(keys, 0xFF, sizeof keys);
     assert_int_equal(fake_poll(&f, &c), 0);
-    for (uint8_t i = 0; i < N; i++) {
-        uint8_t head[9] = { PENSTOCK_OP_EXISTS, i };
+    for (size_t i = 0; i < N; i++) {
+        uint8_t head[9] = { PENSTOCK_OP_EXISTS, (uint8_t)i };
         fake_expect(&f, head, sizeof head);
     }
-    for (uint8_t i = 0; i < N; i++)
+    for (size_t i = 0; i < N; i++)
         fake_status(&f, i < 150 || i > 170 ? PENSTOCK_ST_OK : PENSTOCK_ST_MISS);
     assert_int_equal(fake_poll(&f, &c), 1);
     assert_int_equal(c.op, op);
