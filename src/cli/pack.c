@@ -33,7 +33,7 @@ struct pack {
     struct progress progress;
     int signal_fd, over_fd; /* over: the last worker has gone */
 
-    pthread_mutex_t lock; /* guards what follows, and the writer's begin */
+    pthread_mutex_t lock; /* guards what follows, and the writer's begin and drop */
     uint32_t layer;       /* the next record to write: begun where expert is not 0 */
     uint32_t expert;
     uint32_t *left; /* of each layer: records not written yet */
@@ -125,8 +125,7 @@ static int write_records(struct pack *pack, struct model_packer *packer, struct 
 }
 
 /* One record against its source. A layer that has a wrong one is removed, to be packed anew. */
-static int verify_record(const struct pack *pack, struct model_packer *packer, uint64_t record,
-                         struct penstock_error *error)
+static int verify_record(struct pack *pack, struct model_packer *packer, uint64_t record, struct penstock_error *error)
 {
     const struct model_expert_geometry *g = geometry_of(pack);
     uint32_t layer = (uint32_t)(record / g->num_experts), expert = (uint32_t)(record % g->num_experts);
@@ -140,7 +139,11 @@ static int verify_record(const struct pack *pack, struct model_packer *packer, u
     int status = model_packer_verify(packer, fd, layer, expert, &differs, &words);
     close(fd);
     if (differs) {
-        (void)unlink(path);
+        pthread_mutex_lock(&pack->lock);
+        int dropped = model_store_writer_drop(pack->writer, layer, error);
+        pthread_mutex_unlock(&pack->lock);
+        if (dropped != 0)
+            return dropped;
         return base_error_set(error, status, "%s: %s; the layer is removed: the same command packs it again", path,
                               words.message);
     }
@@ -330,6 +333,17 @@ static unsigned threads_for(const struct model_expert_geometry *geometry, unsign
     return (unsigned)(fit == 0 ? 1 : n < fit ? n : fit);
 }
 
+/* A layer of which half is of another state would not be found by verifying: that reads the new one. */
+static int check_unchanged(const struct pack *pack, struct penstock_error *error)
+{
+    int status = model_checkpoint_unchanged(&pack->checkpoint, error);
+    if (status == 0)
+        return 0;
+    struct penstock_error words = *error;
+    return base_error_set(error, status, "%s: the layers in %s may be of two states; remove it, and pack again",
+                          words.message, pack->options.store);
+}
+
 static int pack_once(struct pack *pack, struct pack_result *result, struct penstock_error *error)
 {
     struct model_checkpoint *c = &pack->checkpoint;
@@ -348,12 +362,15 @@ static int pack_once(struct pack *pack, struct pack_result *result, struct penst
     if (c->other_prefixes > 0)
         progress_say(&pack->progress, "%zu tensors of experts outside %s.layers are left out", c->other_prefixes,
                      c->prefix);
-    status =
-        model_store_writer_open(options->store, &c->manifest, c->staged.manifest.model_version, &pack->writer, error);
+    status = model_store_writer_open(options->store, &c->manifest, c->source, &pack->writer, error);
     if (status == 0)
         status = write_layers(pack, result, error);
     if (status == 0)
+        status = check_unchanged(pack, error);
+    if (status == 0)
         status = verify_layers(pack, result, error);
+    if (status == 0)
+        status = check_unchanged(pack, error);
     if (status == 0)
         status = model_store_writer_finish(pack->writer, error);
     result->layers = g->num_moe_layers;

@@ -195,6 +195,7 @@ class Interruptions(PackTest):
         self.make(inter=512, hidden=2048, layers=3, experts=8)
         self.make("other", inter=512, hidden=2048, layers=3, experts=8, seed=2)
         self.kill_after_the_first_layer()
+        write_file(self.path("checkpoint", "README.md"), b"not packed, and free to change")
         self.assertRegex(self.pack(status=1, checkpoint="other").stderr, "holds layers of another checkpoint")
         self.assertRegex(self.pack("--layers", "2", status=1).stderr, "another number of layers")
         self.pack()
@@ -208,6 +209,7 @@ class Refusals(PackTest):
         "sizes": r"safetensors: layer 1: expert 0: \S+up_proj.weight_packed: shape \[64, 32\]",
         "scale-size": r"safetensors: layer 1: expert 0: \S+up_proj.weight_scale: shape \[32, 8\]",
         "dtype": r"safetensors: layer 1: expert 0: \S+up_proj.weight_packed: dtype I8, not U8",
+        "twice": r"experts.0.up_proj.weight_packed and \S+experts.00.up_proj.weight_packed are one tensor",
         "zero-scale": r"safetensors: layer 1: expert 0: \S+up_proj.weight_global_scale: a scale of 0",
         "inf-scale": r"safetensors: layer 1: expert 0: \S+up_proj.weight_global_scale: a scale of inf",
         "nan-scale": r"safetensors: layer 1: expert 0: \S+up_proj.weight_global_scale: a scale of nan",
@@ -231,7 +233,37 @@ class Refusals(PackTest):
         for store in "checkpoint/store", "checkpoint":
             self.assertRegex(self.pack(status=1, store=store).stderr, "inside the checkpoint")
 
-    def test_a_disk_that_is_full(self):
+    def test_a_checkpoint_that_is_written_to_meanwhile(self):
+        self.make(inter=512, hidden=2048, layers=3, experts=8)
+        process = subprocess.Popen([PENSTOCK, "pack", self.path("checkpoint"), "-o", self.path("store"), "-j", "1"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while not os.path.exists(make_store.layer_path(self.path("store"), 0)) and process.poll() is None:
+            time.sleep(0.001)
+        shard = self.path("checkpoint", "model-00001-of-00004.safetensors")
+        with open(shard, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"!")
+        _, words = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, words)
+        self.assertRegex(words, "00001-of-00004.safetensors was written to meanwhile.*remove it, and pack again")
+        self.assertFalse(os.path.exists(self.path("store", "manifest.json")))
+        self.assertRegex(self.pack(status=1).stderr, "another state of this one")
+
+    def test_a_full_disk_is_said_and_what_fitted_is_kept(self):
+        self.make(inter=64, hidden=128)
+        os.mkdir(self.path("small"))
+        options = lambda size: ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.path("small")]
+        if subprocess.run(options("160k"), capture_output=True, check=False).returncode != 0:
+            self.skipTest("a tmpfs of our own needs root")
+        self.addCleanup(subprocess.run, ["umount", self.path("small")], check=False)
+        said = self.pack(status=1, store="small/store").stderr
+        self.assertRegex(said, r"small/store: experts_00002.xpr.tmp: 65536 bytes: No space left on device")
+        self.assertFalse(os.path.exists(self.path("small", "store", "manifest.json")))
+        self.assertEqual(len(self.files("small/store")), 2)
+        subprocess.run(["mount", "-o", "remount,size=4m", self.path("small")], check=True)
+        self.assertRegex(self.pack("--verify", "all", store="small/store").stdout, "; 2 layers there before; 16 ")
+
+    def test_a_limit_on_files_sizes(self):
         self.make(inter=64, hidden=128)
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
         self.assertRegex(self.pack(status=1, preexec_fn=limit).stderr, "experts_00000.xpr.*: .*[Ff]ile too large")

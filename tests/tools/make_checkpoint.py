@@ -30,6 +30,7 @@ BROKEN = {
     "sizes": "one up_proj is larger than the others",
     "scale-size": "one weight_scale has another group size",
     "dtype": "one weight_packed is I8",
+    "twice": "one weight_packed is there a second time, its expert's number written with a zero in front",
     "zero-scale": "one weight_global_scale is 0",
     "inf-scale": "one weight_global_scale is infinite",
     "nan-scale": "one weight_global_scale is no number",
@@ -103,6 +104,8 @@ class Checkpoint:
         packed_type = "I8" if first and self.broken == "dtype" else "U8"
         name = base + "_packed"
         yield Tensor(name, packed_type, [n, k // 2], self.random(name).randbytes(n * k // 2))
+        if first and self.broken == "twice":
+            yield Tensor(name.replace(".experts.", ".experts.0"), packed_type, [n, k // 2], bytes(n * k // 2))
         name = base + "_scale"
         if not (first and self.broken == "missing-tensor"):
             yield Tensor(name, "F8_E4M3", [n, k // group], self.random(name).randbytes(n * k // group))

@@ -1,9 +1,11 @@
 #include "checkpoint.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -180,9 +182,15 @@ static int fill(struct search *s, uint32_t experts)
             layer++;
         if (layer == s->layers.n)
             break;
-        if (place->expert != NO_EXPERT)
-            c->projections[(layer * experts + place->expert) * MODEL_EXPERT_PROJECTIONS + (size_t)place->projection]
-                .of[place->kind] = place->tensor;
+        if (place->expert == NO_EXPERT)
+            continue;
+        const struct penstock_tensor **tensor =
+            &c->projections[(layer * experts + place->expert) * MODEL_EXPERT_PROJECTIONS + (size_t)place->projection]
+                 .of[place->kind];
+        if (*tensor) /* numbers may be written with zeros in front */
+            return base_error_set(s->error, PENSTOCK_ECORRUPT, "%s and %s are one tensor by their numbers",
+                                  (*tensor)->name, place->name);
+        *tensor = place->tensor;
     }
     return 0;
 }
@@ -224,8 +232,8 @@ int model_checkpoint_where(const struct model_checkpoint *checkpoint, uint32_t l
                          checkpoint->manifest.model_layers[layer], expert, tensor->name);
 }
 
-/* From the first expert's gate. */
-static int find_sizes(struct search *s, uint32_t experts)
+/* From the first expert's gate; *at: the tensor that is at fault. */
+static int find_sizes_at(struct search *s, uint32_t experts, const struct penstock_tensor **at)
 {
     const struct penstock_tensor *packed = s->out->projections->of[MODEL_CHECKPOINT_PACKED];
     const struct penstock_tensor *scale = s->out->projections->of[MODEL_CHECKPOINT_SCALE];
@@ -233,18 +241,28 @@ static int find_sizes(struct search *s, uint32_t experts)
                                            .num_experts = experts,
                                            .sub_align = MODEL_EXPERT_SUB_ALIGN,
                                            .fs_block_size = MODEL_EXPERT_FS_BLOCK };
+    *at = packed;
     if (packed->rank != 2 || packed->shape[0] > UINT32_MAX || packed->shape[1] == 0 ||
         packed->shape[1] > UINT32_MAX / 2)
-        return base_error_set(s->error, PENSTOCK_ECORRUPT, "%s: not a matrix [N, K / 2]", packed->name);
+        return base_error_set(s->error, PENSTOCK_ECORRUPT, "not a matrix [N, K / 2]");
     given.inter = (uint32_t)packed->shape[0];
     given.hidden = (uint32_t)packed->shape[1] * 2;
+    *at = scale;
     if (scale->rank != 2 || scale->shape[1] == 0 || given.hidden % scale->shape[1] != 0)
-        return base_error_set(s->error, PENSTOCK_ECORRUPT, "%s: not a matrix [N, K / group_size] with a K of %" PRIu32,
-                              scale->name, given.hidden);
+        return base_error_set(s->error, PENSTOCK_ECORRUPT, "not a matrix [N, K / group_size] with a K of %" PRIu32,
+                              given.hidden);
     given.group_size = (uint32_t)(given.hidden / scale->shape[1]);
-    int status = model_expert_manifest_init(&s->out->manifest, &given, s->layers.at, s->error);
+    *at = packed;
+    return model_expert_manifest_init(&s->out->manifest, &given, s->layers.at, s->error);
+}
+
+static int find_sizes(struct search *s, uint32_t experts)
+{
+    const struct penstock_tensor *at;
+    int status = find_sizes_at(s, experts, &at);
     if (status != 0)
-        (void)base_error_in(s->error, "%s", packed->name);
+        (void)base_error_in(s->error, "%s/%s: layer %" PRIu32 ": expert 0: %s", s->out->staged.directory,
+                            s->out->staged.manifest.shards.at[at->shard].name, s->layers.at[0], at->name);
     return status;
 }
 
@@ -296,6 +314,34 @@ static int check_sizes(struct search *s)
     return 0;
 }
 
+/* ---- which state of it ---- */
+
+static int make_source(struct model_checkpoint *c, struct penstock_error *error)
+{
+    struct model_version_hash hash;
+    int status = model_version_begin(&hash, error);
+    if (status != 0)
+        return status;
+    for (size_t i = 0; i < c->staged.manifest.shards.n; i++)
+        model_version_add(&hash, c->staged.manifest.shards.at[i].name, &c->staged.opened.at[i].identity);
+    model_version_end(&hash, c->source);
+    return 0;
+}
+
+int model_checkpoint_unchanged(const struct model_checkpoint *checkpoint, struct penstock_error *error)
+{
+    const struct model_staged *staged = &checkpoint->staged;
+    int directory = open(staged->directory, O_PATH | O_DIRECTORY | O_CLOEXEC), status = 0;
+    for (size_t i = 0; i < staged->manifest.shards.n && status == 0; i++) {
+        const char *name = staged->manifest.shards.at[i].name;
+        if (model_file_changed(directory, &staged->opened.at[i], name) == MODEL_REWRITTEN)
+            status = base_error_set(error, PENSTOCK_ESTALE, "%s/%s was written to meanwhile", staged->directory, name);
+    }
+    if (directory >= 0)
+        close(directory);
+    return status;
+}
+
 /* ---- opening ---- */
 
 static int find_experts(struct search *s, uint32_t layers)
@@ -312,7 +358,9 @@ static int find_experts(struct search *s, uint32_t layers)
         status = check_complete(s, experts);
     if (status == 0)
         status = find_sizes(s, experts);
-    return status == 0 ? check_sizes(s) : status;
+    if (status == 0)
+        status = check_sizes(s);
+    return status == 0 ? make_source(s->out, s->error) : status;
 }
 
 int model_checkpoint_open(const char *directory, uint32_t layers, const struct model_stage_options *options,

@@ -4,6 +4,7 @@
 #define PENSTOCK_MODEL_EXPERTS_CHECKPOINT_H
 
 #include "model/experts/manifest.h"
+#include "model/identity.h"
 #include "model/stage.h"
 
 /* One projection's tensors; they live as long as the checkpoint. */
@@ -23,17 +24,23 @@ struct model_checkpoint {
     struct model_staged staged;
     struct model_expert_manifest manifest;
     struct model_checkpoint_projection *projections; /* by layer, expert, projection */
-    char *prefix;                                    /* what stands before ".layers." */
-    size_t other_prefixes;                           /* tensors of experts under another one, which has fewer */
+    char
+        source[MODEL_VERSION_BYTES]; /* as model_version, but of the shards alone: what else lies there is not packed */
+    char *prefix;                    /* what stands before ".layers." */
+    size_t other_prefixes;           /* tensors of experts under another one, which has fewer */
 };
 
 /* Opens the checkpoint's shards and finds its experts. layers: how many MoE layers, from the first; 0: all. ENOTFOUND:
- * no experts in this naming; ECORRUPT names layer, expert, tensor and file: one missing, or with another dtype or shape
- * than the first's. On failure *out is empty and nothing stays open. */
+ * no experts in this naming; ECORRUPT names layer, expert, tensor and file: one missing, or there twice, or with
+ * another dtype or shape than the first's. On failure *out is empty and nothing stays open. */
 PENSTOCK_CHECKED int model_checkpoint_open(const char *directory, uint32_t layers,
                                            const struct model_stage_options *options, struct model_checkpoint *out,
                                            struct penstock_error *error);
 void model_checkpoint_close(struct model_checkpoint *checkpoint);
+
+/* ESTALE names a shard that was written to since it was opened: what was read of it may be of two states. */
+PENSTOCK_CHECKED int model_checkpoint_unchanged(const struct model_checkpoint *checkpoint,
+                                                struct penstock_error *error);
 
 static inline const struct model_checkpoint_projection *model_checkpoint_expert(
     const struct model_checkpoint *checkpoint, uint32_t layer, uint32_t expert)

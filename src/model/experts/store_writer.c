@@ -162,13 +162,30 @@ static int look_around(struct model_store_writer *w, struct penstock_error *erro
     return status;
 }
 
+/* A store that was packed is to be there after a crash, its own name included. */
+static int sync_parent(const struct model_store_writer *w, struct penstock_error *error)
+{
+    int parent = openat(w->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int cause = parent < 0 || fsync(parent) != 0 ? errno : 0;
+    if (parent >= 0)
+        close(parent);
+    /* One that may be written to, but not read. */
+    return cause == 0 || cause == EACCES ? 0 : base_error_sys(error, cause, "sync the directory that it lies in");
+}
+
 static int open_directory(struct model_store_writer *w, struct penstock_error *error)
 {
-    if (mkdir(w->directory, 0777) != 0 && errno != EEXIST)
+    bool made = mkdir(w->directory, 0777) == 0;
+    if (!made && errno != EEXIST)
         return base_error_sys(error, errno, "make");
     w->fd = open(w->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (w->fd < 0)
         return base_error_sys(error, errno, "open");
+    if (made) {
+        int synced = sync_parent(w, error);
+        if (synced != 0)
+            return synced;
+    }
     int status = take_lock(w, error);
     return status == 0 ? look_around(w, error) : status;
 }
@@ -280,6 +297,15 @@ void model_store_writer_abandon(struct model_store_writer *writer, uint32_t laye
     close(l->fd);
     l->fd = -1;
     (void)unlinkat(writer->fd, temporary_name(layer, name), 0);
+}
+
+int model_store_writer_drop(struct model_store_writer *writer, uint32_t layer, struct penstock_error *error)
+{
+    char name[MODEL_LAYER_NAME_BYTES];
+    writer->layers[layer].done = false;
+    if ((unlinkat(writer->fd, model_layer_name(layer, name), 0) == 0 || errno == ENOENT) && fsync(writer->fd) == 0)
+        return 0;
+    return base_error_sys(error, errno, "store %s: remove %s", writer->directory, name);
 }
 
 /* ---- the end ---- */

@@ -11,11 +11,12 @@
 
 struct model_store_writer;
 
-/* Makes the directory where there is none (its parent has to be there), locks it against other writers and looks at
- * what it holds. source: what the records are made from, as model_version would say it (penstock_model_version_valid).
- * Layers of the same source and manifest that are whole (size, and every record's header) are kept, and what else was
- * left of an interrupted writer is removed. EINVAL: source; ELIMIT: another writer has the directory; EDENIED: it holds
- * a finished store, or layers of another source or geometry, or such that nothing is known of. */
+/* Makes the directory where there is none (its parent has to be there, and is synced), locks it against other writers
+ * and looks at what it holds. source: what the records are made from, as model_version would say it
+ * (penstock_model_version_valid). Layers of the same source and manifest that are whole (size, and every record's
+ * header) are kept, and what else was left of an interrupted writer is removed. EINVAL: source; ELIMIT: another writer
+ * has the directory; EDENIED: it holds a finished store, or layers of another source or geometry, or such that nothing
+ * is known of. */
 PENSTOCK_CHECKED int model_store_writer_open(const char *directory, const struct model_expert_manifest *manifest,
                                              const char *source, struct model_store_writer **out,
                                              struct penstock_error *error);
@@ -34,6 +35,10 @@ PENSTOCK_CHECKED int model_store_writer_commit(struct model_store_writer *writer
                                                struct penstock_error *error);
 /* Gives up a begun layer and removes its temporary file. */
 void model_store_writer_abandon(struct model_store_writer *writer, uint32_t layer);
+
+/* Removes a finished layer that proved to be wrong: the next writer makes it anew. */
+PENSTOCK_CHECKED int model_store_writer_drop(struct model_store_writer *writer, uint32_t layer,
+                                             struct penstock_error *error);
 
 /* All layers being there, writes the manifest: now it is a store. EINVAL names a layer that is missing. */
 PENSTOCK_CHECKED int model_store_writer_finish(struct model_store_writer *writer, struct penstock_error *error);

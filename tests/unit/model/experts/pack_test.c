@@ -226,9 +226,33 @@ static void a_checkpoint_that_was_cut_is_not_the_stores_fault(void **state)
     close_checkpoint(&c, &packer);
 }
 
+/* The shards alone are what is packed: a file beside them may change, and between two runs as well. */
+static void a_shard_that_is_written_to_is_told_and_another_file_is_not(void **state)
+{
+    (void)state;
+    struct model_checkpoint c, again;
+    struct model_packer packer, other;
+    struct penstock_error error = { 0 };
+    open_checkpoint(&c, &packer);
+    test_text_file("config.json", "{}");
+    assert_int_equal(model_checkpoint_unchanged(&c, NULL), 0);
+    open_checkpoint(&again, &other);
+    assert_string_equal(again.source, c.source);
+    close_checkpoint(&again, &other);
+
+    int fd = open(test_path("model.safetensors"), O_WRONLY | O_APPEND | O_CLOEXEC);
+    assert_int_equal(write(fd, "x", 1), 1);
+    close(fd);
+    assert_int_equal(model_checkpoint_unchanged(&c, &error), PENSTOCK_ESTALE);
+    assert_non_null(strstr(error.message, "/model.safetensors was written to meanwhile"));
+    close_checkpoint(&c, &packer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_shard_that_is_written_to_is_told_and_another_file_is_not, set_up,
+                                        test_directory_teardown),
         cmocka_unit_test_setup_teardown(matrices_are_stored_transposed_and_scales_inverted, set_up,
                                         test_directory_teardown),
         cmocka_unit_test_setup_teardown(pieces_of_any_size_make_the_same_record, set_up, test_directory_teardown),

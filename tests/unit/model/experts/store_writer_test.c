@@ -106,6 +106,21 @@ static void a_finished_layer_that_was_damaged_is_written_again(void **state)
     model_store_writer_free(writer);
 }
 
+static void a_layer_that_is_dropped_is_missing(void **state)
+{
+    (void)state;
+    struct penstock_error error = { 0 };
+    struct model_store_writer *writer = made_writer("source");
+    made_layer(writer, 0);
+    made_layer(writer, 1);
+    assert_int_equal(model_store_writer_drop(writer, 1, NULL), 0);
+    assert_false(there("store/experts_00001.xpr"));
+    assert_int_equal(model_store_writer_drop(writer, 1, NULL), 0); /* another thread was first */
+    assert_int_equal(model_store_writer_finish(writer, &error), PENSTOCK_EINVAL);
+    assert_non_null(strstr(error.message, "experts_00001.xpr: not written yet"));
+    model_store_writer_free(writer);
+}
+
 static void layers_of_another_source_or_size_are_left_alone(void **state)
 {
     (void)state;
@@ -212,6 +227,7 @@ int main(void)
         IN_A_DIRECTORY(the_source_is_no_part_of_the_manifest),
         IN_A_DIRECTORY(an_interrupted_writer_is_taken_up),
         IN_A_DIRECTORY(a_finished_layer_that_was_damaged_is_written_again),
+        IN_A_DIRECTORY(a_layer_that_is_dropped_is_missing),
         IN_A_DIRECTORY(layers_of_another_source_or_size_are_left_alone),
         IN_A_DIRECTORY(a_plan_without_a_layer_binds_nobody),
         IN_A_DIRECTORY(a_finished_store_is_not_written_to),
