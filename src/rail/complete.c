@@ -39,7 +39,7 @@ static void land(struct rail_engine *engine, struct rail_slot *slot, struct rail
         rail_weigh(engine);
         return;
     }
-    if (work->bounce != RAIL_BOUNCE_NONE)
+    if (work->bounce != RAIL_BOUNCE_NONE && transfer->opcode == VERBS_READ)
         land_bounced(engine, work);
     slot->window.works++;
     slot->window.bytes += work->len_bytes;

@@ -1,4 +1,6 @@
 /* Ranges to work requests: those that touch are joined, long ones cut. */
+#include <string.h>
+
 #include "base/checked.h"
 #include "engine_state.h"
 
@@ -101,6 +103,16 @@ static void fill(struct rail_transfer *transfer, struct rail_work *work, uint64_
     work->len_bytes = (uint32_t)len;
 }
 
+/* What a WRITE sends from its cell. */
+static void fill_cell(const struct rail_engine *engine, const struct rail_work *work)
+{
+    uint8_t *to = engine->bounce.bytes + rail_bounce_offset(&engine->bounce, work->bounce);
+    for (uint32_t i = 0; i < work->n_pieces; i++) {
+        memcpy(to, work->transfer->memory->address + work->pieces[i].local_offset, work->pieces[i].len_bytes);
+        to += work->pieces[i].len_bytes;
+    }
+}
+
 struct rail_work *rail_cut(struct rail_engine *engine, struct rail_transfer *transfer, uint64_t piece_bytes)
 {
     uint32_t cell = RAIL_BOUNCE_NONE;
@@ -128,6 +140,8 @@ struct rail_work *rail_cut(struct rail_engine *engine, struct rail_transfer *tra
     work->bounce = cell;
     work->refused = false;
     fill(transfer, work, piece_bytes, max_bytes, engine->sges_max);
+    if (transfer->bounced && transfer->opcode == VERBS_WRITE)
+        fill_cell(engine, work);
     transfer->left_bytes -= work->len_bytes;
     transfer->outstanding++;
     engine->left_bytes -= work->len_bytes;

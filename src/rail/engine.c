@@ -121,7 +121,7 @@ static int find_way(struct rail_engine *engine, struct rail_transfer *transfer, 
         return base_error_set(error, PENSTOCK_ECLOSED, "no rail is up");
     if (n == n_registered || (!memory->address && n_registered > 0))
         return 0;
-    if (!memory->address || transfer->opcode != VERBS_READ || !engine->config.pds)
+    if (!memory->address || !engine->config.pds)
         return base_error_set(error, PENSTOCK_EUNSUPPORTED, "the memory is registered with none of the rails' devices");
     transfer->bounced = true;
     return rail_bounce_make(&engine->bounce, engine->config.pds, engine->config.devices->n, engine->config.bounce_bytes,

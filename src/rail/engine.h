@@ -38,7 +38,7 @@ struct rail_range {
 
 struct rail_transfer {
     /* The caller's, until done. */
-    enum verbs_opcode opcode; /* VERBS_READ; WRITE has no bounce ring */
+    enum verbs_opcode opcode;
     const struct rail_range *ranges;
     size_t n_ranges;
     const struct rail_memory *memory;
