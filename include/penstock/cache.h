@@ -30,8 +30,11 @@ struct penstock_cache {
 };
 
 /* Starts to connect to peer, as penstock_weights_start does (port 9916 where none is given), and returns at once.
- * EDENIED: the peer refused the arena, and its log says why; EUNSUPPORTED: it has no wide keys, or no owners. Over TCP
- * only, so far: PENSTOCK_TRANSPORT_RDMA is EUNSUPPORTED. */
+ * EDENIED: the peer refused the arena, and its log says why; EUNSUPPORTED: it has no wide keys, or no owners.
+ *
+ * PENSTOCK_TRANSPORT_AUTO takes RDMA where both ends have it, and else TCP; a peer of the frozen protocol has no TCP.
+ * The rails of a session are those of its one connection: one that fails leaves its work to the others, and with the
+ * last the session ends. */
 PENSTOCK_API PENSTOCK_CHECKED int penstock_cache_start(const char *peer, const struct penstock_cache *cache,
                                                        const struct penstock_options *options,
                                                        struct penstock_session **session, penstock_op *op,
@@ -46,7 +49,8 @@ PENSTOCK_API PENSTOCK_CHECKED int penstock_cache_open(const char *peer, const st
 enum penstock_blob_action {
     PENSTOCK_BLOB_PUT = 0,
     PENSTOCK_BLOB_GET = 1,
-    PENSTOCK_BLOB_EXISTS = 2, /* moves nothing, and leaves the blob as cold as it was */
+    PENSTOCK_BLOB_EXISTS = 2, /* moves nothing, and leaves the blob as cold as it was. The frozen protocol has
+                                 no such question: its peers get a GET, and nothing is read */
     PENSTOCK_BLOB_REMOVE = 3  /* of a key that is not there as well */
 };
 
@@ -69,12 +73,14 @@ struct penstock_blobs {
     void *user;
 };
 
-/* Starts it; nothing is sent before the next poll or wait. Requests of a session take effect in the order submitted.
- * Others see all of a blob that is put, or nothing of it.
+/* Starts it; nothing is sent before the next poll or wait. Requests on one key take effect in the order submitted. Over
+ * TCP so do all of a session's; over RDMA puts of several keys that are under way at once may be seen by others in
+ * another order. Others see all of a blob that is put, or nothing of it.
  *
  * Its completion: 0 where all blobs' codes are 0; else EREFUSED where the peer could not do some, ENOTFOUND where some
  * missed; each blob's own code then tells. Or what the session died of, or ECANCELED: what was sent may have taken
- * effect. landed_bytes: of what was got, or put. */
+ * effect. Over RDMA an operation that is canceled goes no further, and ends when the blobs that it had begun with are
+ * done, whose codes tell. landed_bytes: of what was got, or put. */
 PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_blobs(struct penstock_session *session,
                                                         const struct penstock_blobs *blobs, penstock_op *op,
                                                         struct penstock_error *error);
@@ -126,8 +132,9 @@ struct penstock_raw {
     void *user;
 };
 
-/* Starts to move ranges, in the order given. EINVAL: they leave the arena or the region. EREFUSED, in the completion:
- * the peer could not. A raw arena begins with zeros. */
+/* Starts to move ranges, each operation after those before it that touch the same bytes of the arena, where one of the
+ * two writes. Ranges that one operation writes must not overlap. EINVAL: they leave the arena or the region. EREFUSED,
+ * in the completion: the peer could not. A raw arena begins with zeros. */
 PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_raw(struct penstock_session *session, const struct penstock_raw *raw,
                                                       penstock_op *op, struct penstock_error *error);
 /* Submit and wait in one. */

@@ -5,10 +5,15 @@
 #include <stdlib.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "client/cache_stats.h"
+#include "client/cache_verbs.h"
 #include "client/tier.h"
+#include "client/verbs.h"
 
 #define BLOB_ALIGN 4096u
+#define REPLY_TIMEOUT_NS (300 * BASE_SECOND_NS) /* a reply may wait for a disk */
 
 /* ---- begin and end ---- */
 
@@ -17,12 +22,15 @@ static int set_up(struct penstock_session *s, const void *arena)
     s->cache = calloc(1, sizeof *s->cache);
     if (!s->cache)
         return PENSTOCK_ENOMEM;
-    s->cache->arena = *(const struct penstock_cache *)arena;
+    if (arena)
+        s->cache->arena = *(const struct penstock_cache *)arena;
     return 0;
 }
 
 static void fini(struct penstock_session *s)
 {
+    if (s->cache)
+        free(s->cache->verbs);
     free(s->cache);
 }
 
@@ -48,15 +56,22 @@ static int take_arena(const struct penstock_cache *cache, struct penstock_cache 
     return 0;
 }
 
-int penstock_cache_start(const char *peer, const struct penstock_cache *cache, const struct penstock_options *options,
-                         struct penstock_session **session, penstock_op *op, struct penstock_error *error)
+int client_cache_start(struct verbs_world *world, const char *peer, const struct penstock_cache *cache,
+                       const struct penstock_options *options, struct penstock_session **session, penstock_op *op,
+                       struct penstock_error *error)
 {
     struct penstock_cache arena;
     if (!peer || !session || !op)
         return client_missing("peer, session and op", error);
     int code = take_arena(cache, &arena, error);
-    const struct client_start start = { .tier = &client_cache_tier, .argument = &arena };
+    const struct client_start start = { .tier = &client_cache_tier, .world = world, .argument = &arena };
     return code ? code : client_session_start(&start, peer, options, session, op, error);
+}
+
+int penstock_cache_start(const char *peer, const struct penstock_cache *cache, const struct penstock_options *options,
+                         struct penstock_session **session, penstock_op *op, struct penstock_error *error)
+{
+    return client_cache_start(NULL, peer, cache, options, session, op, error);
 }
 
 int client_cache_on_stream(struct net_stream *stream, const struct penstock_cache *cache,
@@ -93,7 +108,7 @@ static int find_region(struct penstock_session *s, uint32_t region, const char *
     if (region >= s->regions.n || !s->regions.at[region].known)
         return base_error_set(error, PENSTOCK_EINVAL, "%s: no region %" PRIu32 " is registered", what, region);
     *out = &s->regions.at[region];
-    if ((*out)->device)
+    if ((*out)->device && !s->verbs)
         return base_error_set(error, PENSTOCK_EUNSUPPORTED,
                               "%s: region %" PRIu32 " is DEVICE memory, and this session runs over TCP", what, region);
     return 0;
@@ -109,6 +124,19 @@ static int new_op(struct penstock_session *s, enum client_op_kind kind, int64_t 
     }
     client_plan_fini(plan);
     return base_error_set(error, PENSTOCK_ENOMEM, "no memory for one more operation");
+}
+
+/* DEVICE memory has no address: the difference to the region's is what counts there. */
+static void *in_region(const struct client_region *region, uint64_t at_bytes)
+{
+    return (void *)((uintptr_t)region->address + at_bytes); // NOLINT(performance-no-int-to-ptr)
+}
+
+static void queue(struct penstock_session *s, struct client_op *op)
+{
+    client_op_queue(s, op);
+    if (s->verbs)
+        s->verbs->submitted = true;
 }
 
 /* The pieces lie behind the requests, as client_plan_fini has it, and behind them what is wasted. */
@@ -202,7 +230,8 @@ static int plan_blobs(const struct penstock_session *s, const struct penstock_bl
         uint64_t len = part_bytes(blob, blob_bytes);
         plan->requests[i].piece = plan->n_pieces;
         lay_waste(plan, blob->from_bytes, waste);
-        plan->pieces[plan->n_pieces++] = (struct iovec){ .iov_base = region->address + blob->at_bytes, .iov_len = len };
+        plan->pieces[plan->n_pieces++] =
+            (struct iovec){ .iov_base = in_region(region, blob->at_bytes), .iov_len = len };
         lay_waste(plan, blob_bytes - blob->from_bytes - len, waste);
     }
     return 0;
@@ -241,7 +270,7 @@ int client_submit_blobs(struct penstock_session *s, const struct penstock_blobs 
     if (region)
         region->users++;
     *op = o->id;
-    client_op_queue(s, o);
+    queue(s, o);
     return 0;
 }
 
@@ -293,7 +322,7 @@ static int plan_raw(const struct penstock_session *s, const struct penstock_raw 
                                                           .len_bytes = (uint32_t)part,
                                                           .piece = at };
             plan->pieces[at] =
-                (struct iovec){ .iov_base = region->address + r->ranges[i].at_bytes + done, .iov_len = part };
+                (struct iovec){ .iov_base = in_region(region, r->ranges[i].at_bytes + done), .iov_len = part };
             plan->len_bytes += part;
             done += part;
         }
@@ -327,7 +356,7 @@ int client_submit_raw(struct penstock_session *s, const struct penstock_raw *raw
     o->blobs = (struct client_blobs){ .write = r.write != 0, .uses_region = true };
     region->users++;
     *op = o->id;
-    client_op_queue(s, o);
+    queue(s, o);
     return 0;
 }
 
@@ -346,6 +375,25 @@ int penstock_raw_wait(struct penstock_session *session, const struct penstock_ra
 
 /* ---- the tier ---- */
 
+/* How long a shared arena is, only its first client knows. */
+static uint64_t region_bytes(const struct penstock_session *s, size_t region)
+{
+    (void)region;
+    return s->cache->arena.blob_bytes ? PENSTOCK_ARENA_BYTES_MAX : s->cache->arena.arena_bytes;
+}
+
+static size_t regions(const struct penstock_session *s)
+{
+    (void)s;
+    return 1;
+}
+
+static enum client_purpose again(const struct penstock_session *s)
+{
+    (void)s;
+    return CLIENT_FOR_MANIFEST;
+}
+
 static uint32_t later_max(const struct penstock_session *s)
 {
     (void)s;
@@ -354,7 +402,7 @@ static uint32_t later_max(const struct penstock_session *s)
 
 const struct client_tier client_cache_tier = { .peer = "cache peer",
                                                .port = PENSTOCK_PORT_CACHE,
-                                               .tcp_only = true,
+                                               .reply_timeout_ns = REPLY_TIMEOUT_NS,
                                                .set_up = set_up,
                                                .fini = fini,
                                                .greet = client_cache_greet,
@@ -362,6 +410,20 @@ const struct client_tier client_cache_tier = { .peer = "cache peer",
                                                .awaits = client_cache_awaits,
                                                .take = client_cache_take,
                                                .failed = client_cache_failed,
+                                               .to_tcp = client_cache_to_tcp,
+                                               .again = again,
+                                               .dialect = PENSTOCK_READ_WRITE,
+                                               .regions = regions,
+                                               .region_bytes = region_bytes,
+                                               .lister = &client_cache_stats_tier,
+                                               .listed = client_cache_listed,
+                                               .one_stream = true,
+                                               .rails_up = client_cache_rails_up,
+                                               .hear = client_control_hear,
+                                               .due_ns = client_control_due_ns,
+                                               .cancel = client_cache_cancel,
+                                               .over_tcp = client_cache_over_tcp,
+                                               .pump = client_cache_pump,
                                                .in_flight_bytes_max = UINT64_C(64) << 20,
                                                .later_max = later_max,
                                                .push = client_cache_push,

@@ -1,4 +1,5 @@
-/* The cache's clients: cache.c has the public calls, cache_hello.c what comes before, cache_flight.c what travels. */
+/* The cache's clients: cache.c has the public calls, cache_hello.c what comes before, cache_flight.c what travels over
+ * TCP, cache_verbs.h what does over RDMA. */
 #ifndef PENSTOCK_CLIENT_CACHE_H
 #define PENSTOCK_CLIENT_CACHE_H
 
@@ -38,11 +39,17 @@ struct client_cache {
     struct client_snapshots snapshots;
     uint64_t chunk_bytes; /* over RDMA: a blob is cut in these, dealt to the rails in turn, */
     uint32_t depth;       /* at most so many under way on each; 0: as the rail engine has it */
+
+    struct client_cache_verbs *verbs; /* NULL: over TCP, or not known yet */
 };
 
 extern const struct client_tier client_cache_tier;
 
-/* world NULL: libibverbs. Over a stream: the session owns it from then on, whatever happens. */
+/* world NULL: libibverbs. */
+PENSTOCK_CHECKED int client_cache_start(struct verbs_world *world, const char *peer, const struct penstock_cache *cache,
+                                        const struct penstock_options *options, struct penstock_session **session,
+                                        penstock_op *op, struct penstock_error *error);
+/* Over a stream: the session owns it from then on, whatever happens. */
 PENSTOCK_CHECKED int client_cache_on_stream(struct net_stream *stream, const struct penstock_cache *cache,
                                             const struct penstock_options *options, struct penstock_session **session,
                                             penstock_op *op, struct penstock_error *error);
@@ -56,13 +63,19 @@ PENSTOCK_CHECKED int client_submit_raw(struct penstock_session *s, const struct 
 /* ---- cache_hello.c: hooks ---- */
 
 int client_cache_greet(struct penstock_session *s, struct penstock_error *error);
+int client_cache_to_tcp(struct penstock_session *s, struct penstock_error *error);
+int client_cache_rails_up(struct penstock_session *s, struct penstock_error *error);
 size_t client_cache_answer_bytes(const struct penstock_session *s);
 const char *client_cache_awaits(const struct penstock_session *s);
 int client_cache_take(struct penstock_session *s, struct penstock_error *error);
 int client_cache_failed(struct penstock_session *s, struct penstock_error *error);
 
-/* ---- cache_flight.c: hooks ---- */
+/* ---- cache_flight.c ---- */
 
+/* One blob's answer, other than ST_OK, counted for what the operation comes to. */
+void client_cache_count(struct client_op *op, size_t blob, bool miss);
+
+/* Hooks. */
 size_t client_cache_push(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out,
                          struct iovec *body);
 int client_cache_refused(const struct penstock_session *s, const struct client_flight *f, uint8_t status,

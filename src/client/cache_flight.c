@@ -49,6 +49,14 @@ size_t client_cache_push(struct penstock_session *s, struct client_op *op, struc
     return penstock_paging_request_encode(&request, &framing, out, NULL);
 }
 
+void client_cache_count(struct client_op *op, size_t blob, bool miss)
+{
+    op->blobs.at[blob].code = miss ? PENSTOCK_ENOTFOUND : PENSTOCK_EREFUSED;
+    if (!miss && op->blobs.refused++ == 0)
+        op->blobs.first_refused = blob;
+    op->blobs.missed += miss;
+}
+
 int client_cache_refused(const struct penstock_session *s, const struct client_flight *f, uint8_t status,
                          struct penstock_error *error)
 {
@@ -62,10 +70,7 @@ int client_cache_refused(const struct penstock_session *s, const struct client_f
     }
     bool miss = status == PENSTOCK_ST_MISS &&
                 (op->blobs.action == PENSTOCK_BLOB_GET || op->blobs.action == PENSTOCK_BLOB_EXISTS);
-    op->blobs.at[f->request].code = miss ? PENSTOCK_ENOTFOUND : PENSTOCK_EREFUSED;
-    if (!miss && op->blobs.refused++ == 0)
-        op->blobs.first_refused = f->request;
-    op->blobs.missed += miss;
+    client_cache_count(op, f->request, miss);
     return 0;
 }
 
@@ -99,7 +104,7 @@ void client_cache_ended(struct penstock_session *s, struct client_op *op)
         return;
     if (op->blobs.uses_region)
         s->regions.at[op->region].users--;
-    if (op->kind == CLIENT_OP_BLOBS)
+    if (op->kind == CLIENT_OP_BLOBS && !s->verbs) /* over rails each is told as it ends */
         for (size_t i = 0; i < op->answered; i++)
             if (op->blobs.at[i].code == PENSTOCK_ECANCELED) /* as they began */
                 op->blobs.at[i].code = 0;

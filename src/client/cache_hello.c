@@ -1,11 +1,13 @@
-/* A cache's session before its first blob: protocol 1.6 steps 1 and 2, over TCP (2.2), and what the peer can do (2.3).
+/* A cache's session before its first blob: protocol 1.6 steps 1 and 2, or TCP (2.2), and what the peer can do (2.3).
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "client/cache.h"
+#include "client/cache_verbs.h"
 #include "client/tier.h"
+#include "client/verbs.h"
 
 static void ask(struct penstock_session *s, uint8_t op, uint64_t value)
 {
@@ -22,11 +24,28 @@ int client_cache_greet(struct penstock_session *s, struct penstock_error *error)
                                                    .arena_bytes = c->arena_bytes,
                                                    .blob_bytes = c->blob_bytes };
     penstock_paging_header_encode(&header, s->out);
-    s->out[PENSTOCK_PAGING_HEADER_BYTES] = 0; /* rails: the TCP data plane */
-    s->out_end = PENSTOCK_PAGING_HEADER_BYTES + 1;
-    ask(s, PENSTOCK_OP_FEATURES, 1); /* who has that data plane knows this as well */
+    s->out_end = PENSTOCK_PAGING_HEADER_BYTES;
     s->cache->stage = CLIENT_CACHE_ARENA;
     return 0;
+}
+
+int client_cache_to_tcp(struct penstock_session *s, struct penstock_error *error)
+{
+    s->out[s->out_end++] = 0;        /* rails: the TCP data plane */
+    ask(s, PENSTOCK_OP_FEATURES, 1); /* who has that data plane knows this as well */
+    client_hello_enter(s, CLIENT_ASKING);
+    return client_engine_flush(s, error);
+}
+
+int client_cache_rails_up(struct penstock_session *s, struct penstock_error *error)
+{
+    int code = client_cache_verbs_new(s, error);
+    if (code || s->cache->arena.blob_bytes == 0)
+        return code ? code : client_verbs_ready(s, error);
+    ask(s, PENSTOCK_OP_FEATURES, 1);
+    s->cache->stage = CLIENT_CACHE_FEATURES;
+    client_hello_enter(s, CLIENT_ASKING);
+    return client_engine_flush(s, error);
 }
 
 size_t client_cache_answer_bytes(const struct penstock_session *s)
@@ -131,7 +150,8 @@ int client_cache_failed(struct penstock_session *s, struct penstock_error *error
         base_error_set(error, PENSTOCK_EDENIED,
                        "refused %s arena of %" PRIu64 " bytes (blobs of %" PRIu64
                        "): its log says why; it may be above the peer's memory cap, need a swap directory that it has "
-                       "not, or a peer that speaks only RDMA",
-                       c->kind == PENSTOCK_CACHE_KV ? "a KV" : "an SSM", c->arena_bytes, c->blob_bytes);
+                       "not, or a peer that speaks only RDMA%s%.150s%s",
+                       c->kind == PENSTOCK_CACHE_KV ? "a KV" : "an SSM", c->arena_bytes, c->blob_bytes,
+                       s->why_tcp ? " (none here: " : "", s->why_tcp ? s->why_tcp : "", s->why_tcp ? ")" : "");
     return error->code;
 }

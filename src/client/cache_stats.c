@@ -151,6 +151,14 @@ int client_cache_stats_rails(const struct penstock_cache_stats *stats, struct ra
     return rail_listing_read(&stats->doc.root, out, error);
 }
 
+int client_cache_listed(const struct penstock_session *asked, struct rail_listing *out, struct penstock_error *error)
+{
+    if (asked->cache_stats)
+        return client_cache_stats_rails(asked->cache_stats, out, error);
+    *error = asked->error;
+    return error->code;
+}
+
 void penstock_cache_stats_free(struct penstock_cache_stats *stats)
 {
     if (!stats)
@@ -207,17 +215,16 @@ static void fini(struct penstock_session *s)
     penstock_cache_stats_free(s->cache_stats);
 }
 
-static const struct client_tier tier = { .peer = "cache peer",
-                                         .port = PENSTOCK_PORT_CACHE,
-                                         .tcp_only = true,
-                                         .fini = fini,
-                                         .greet = greet,
-                                         .text = text,
-                                         .awaits = awaits,
-                                         .take = take,
-                                         .failed = failed };
+const struct client_tier client_cache_stats_tier = { .peer = "cache peer",
+                                                     .port = PENSTOCK_PORT_CACHE,
+                                                     .fini = fini,
+                                                     .greet = greet,
+                                                     .text = text,
+                                                     .awaits = awaits,
+                                                     .take = take,
+                                                     .failed = failed };
 
-static const struct client_start start = { .tier = &tier, .purpose = CLIENT_FOR_MODELS };
+static const struct client_start start = { .tier = &client_cache_stats_tier, .purpose = CLIENT_FOR_MODELS };
 
 static int wait_for(struct penstock_session *s, penstock_op op, struct penstock_cache_stats **stats,
                     struct penstock_error *error)

@@ -16,6 +16,12 @@ PENSTOCK_CHECKED int client_cache_stats_read(const char *json, size_t len, struc
 PENSTOCK_CHECKED int client_cache_stats_rails(const struct penstock_cache_stats *stats, struct rail_listing *out,
                                               struct penstock_error *error);
 
+extern const struct client_tier client_cache_stats_tier;
+
+/* The same as a hook, of a session of that tier. */
+PENSTOCK_CHECKED int client_cache_listed(const struct penstock_session *asked, struct rail_listing *out,
+                                         struct penstock_error *error);
+
 /* penstock_cache_stats_get over a stream, which is closed by the end. */
 PENSTOCK_CHECKED int client_cache_stats_on_stream(struct net_stream *stream, const struct penstock_options *options,
                                                   struct penstock_cache_stats **stats, struct penstock_error *error);

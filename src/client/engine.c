@@ -133,7 +133,7 @@ int client_engine_flush(struct penstock_session *s, struct penstock_error *error
         if (n < 0)
             return client_engine_broken((int)-n, "send", error);
         /* A frozen peer's socket takes requests for a long time: what is awaited are replies. */
-        if (s->step != CLIENT_READY || s->body_at < s->body_end)
+        if ((s->step != CLIENT_READY && s->step != CLIENT_RAILS) || s->body_at < s->body_end)
             s->progress_ns = base_now_ns();
         account(s, (size_t)n);
     }

@@ -65,6 +65,8 @@ int client_hello_ask(struct penstock_session *s, struct penstock_error *error)
     if (code)
         return code;
     client_hello_enter(s, CLIENT_ASKING);
+    if (s->tier->dialect == PENSTOCK_READ_WRITE && s->purpose == CLIENT_FOR_MANIFEST)
+        return client_hello_begin(s, error);
     return client_engine_flush(s, error);
 }
 
@@ -94,9 +96,8 @@ static int read_into_head(struct penstock_session *s, size_t len, struct penstoc
     return read_some(s, s->head + s->head_bytes, len - s->head_bytes, &s->head_bytes, s->tier->awaits(s), error);
 }
 
-static int read_answer(struct penstock_session *s, struct penstock_error *error)
+static int read_answer(struct penstock_session *s, size_t len, struct penstock_error *error)
 {
-    size_t len = s->tier->answer_bytes(s);
     int code = read_into_head(s, len, error);
     if (code || s->head_bytes < len)
         return code;
@@ -155,6 +156,8 @@ static void forget_body(struct penstock_session *s)
 
 int client_hello_to_tcp(struct penstock_session *s, struct penstock_error *error)
 {
+    if (s->tier->to_tcp)
+        return s->tier->to_tcp(s, error);
     s->out[0] = PENSTOCK_MODE_TCP;
     s->out_at = 0;
     s->out_end = 1;
@@ -163,6 +166,8 @@ int client_hello_to_tcp(struct penstock_session *s, struct penstock_error *error
 
 int client_hello_ready(struct penstock_session *s, struct penstock_error *error)
 {
+    if (s->verbs)
+        return client_verbs_ready(s, error);
     client_hello_enter(s, CLIENT_READY);
     client_op_end(s, client_op_find(s, s->open_id), 0, NULL);
     return client_engine_flush(s, error);
@@ -193,6 +198,7 @@ static int read_body(struct penstock_session *s, struct penstock_error *error)
 int client_hello_step(struct penstock_session *s, struct penstock_error *error)
 {
     int code;
+    size_t len;
     switch (s->step) {
     case CLIENT_DIALLING:
         return dialled(s, error);
@@ -200,7 +206,8 @@ int client_hello_step(struct penstock_session *s, struct penstock_error *error)
         code = client_engine_flush(s, error);
         if (code)
             return code;
-        return s->tier->answer_bytes ? read_answer(s, error) : read_head(s, error);
+        len = s->tier->answer_bytes ? s->tier->answer_bytes(s) : 0;
+        return len ? read_answer(s, len, error) : read_head(s, error);
     case CLIENT_BODY:
         return read_body(s, error);
     case CLIENT_PAIRING:

@@ -137,9 +137,12 @@ void client_models_list(const struct penstock_models *models, char *out, size_t 
     }
 }
 
-int client_models_rails(const struct penstock_models *models, struct rail_listing *out, struct penstock_error *error)
+int client_models_listed(const struct penstock_session *asked, struct rail_listing *out, struct penstock_error *error)
 {
-    return rail_listing_read(&models->doc.root, out, error);
+    if (asked->models)
+        return rail_listing_read(&asked->models->doc.root, out, error);
+    *error = asked->error;
+    return error->code;
 }
 
 size_t penstock_models_count(const struct penstock_models *models)

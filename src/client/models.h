@@ -17,9 +17,9 @@ PENSTOCK_CHECKED int client_join_read(const char *json, size_t len, const char *
 /* The model that a request names: by its id, or by the id's last component. NULL: none. */
 const struct penstock_model *client_models_find(const struct penstock_models *models, const char *request);
 
-/* The peer's rails; n 0: it lists none. */
-PENSTOCK_CHECKED int client_models_rails(const struct penstock_models *models, struct rail_listing *out,
-                                         struct penstock_error *error);
+/* The peer's rails, as the tier's hook; n 0: it lists none. */
+PENSTOCK_CHECKED int client_models_listed(const struct penstock_session *asked, struct rail_listing *out,
+                                          struct penstock_error *error);
 
 /* "a, b, c", cut to size at a comma. */
 void client_models_list(const struct penstock_models *models, char *out, size_t size);

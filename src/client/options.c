@@ -74,10 +74,6 @@ static int take_rails(struct penstock_session *s, struct verbs_world *world, con
     int code = take_transport(o->transport, &s->transport, error);
     if (code || s->transport == PENSTOCK_TRANSPORT_TCP)
         return code;
-    if (s->tier->tcp_only && s->transport == PENSTOCK_TRANSPORT_RDMA)
-        return base_error_set(error, PENSTOCK_EUNSUPPORTED, "%ss are reached over TCP only", s->tier->peer);
-    if (s->tier->tcp_only)
-        return 0;
     const char *rails = o->rails ? o->rails : environment("PENSTOCK_RAILS");
     code = client_verbs_open(world, rails, &s->verbs, &why);
     if (code == 0) {
@@ -107,7 +103,7 @@ int client_options_take(struct penstock_session *s, struct verbs_world *world, c
         return base_error_set(error, PENSTOCK_EINVAL, "options: a timeout is negative");
     s->connect_timeout_ns = or_default(o.connect_timeout_ns, CONNECT_TIMEOUT_NS);
     s->manifest_timeout_ns = or_default(o.manifest_timeout_ns, MANIFEST_TIMEOUT_NS);
-    s->reply_timeout_ns = or_default(o.reply_timeout_ns, REPLY_TIMEOUT_NS);
+    s->reply_timeout_ns = or_default(o.reply_timeout_ns, or_default(s->tier->reply_timeout_ns, REPLY_TIMEOUT_NS));
     s->rails_timeout_ns = or_default(o.rails_timeout_ns, RAILS_TIMEOUT_NS);
     return purpose == CLIENT_FOR_MODELS ? 0 : take_rails(s, world, &o, error);
 }

@@ -125,7 +125,8 @@ int client_session_beside(struct penstock_session *s, enum client_purpose purpos
                                               .manifest_timeout_ns = s->manifest_timeout_ns,
                                               .reply_timeout_ns = s->reply_timeout_ns,
                                               .rails_timeout_ns = s->rails_timeout_ns };
-    const struct client_start start = { .tier = s->tier,
+    const struct client_tier *lister = purpose == CLIENT_FOR_MODELS ? s->tier->lister : NULL;
+    const struct client_start start = { .tier = lister ? lister : s->tier,
                                         .purpose = purpose,
                                         .model = s->model,
                                         .catalogue = purpose == CLIENT_FOR_MODELS ? NULL : s->catalogue };

@@ -312,7 +312,7 @@ int64_t client_hello_timeout(const struct penstock_session *s, const char **wait
 void client_hello_enter(struct penstock_session *s, enum client_step step);
 /* The manifest is there: over rails from here on, or over TCP. */
 PENSTOCK_CHECKED int client_hello_begin(struct penstock_session *s, struct penstock_error *error);
-/* All is said: operations travel over TCP from here on. */
+/* All is said: operations travel from here on. */
 PENSTOCK_CHECKED int client_hello_ready(struct penstock_session *s, struct penstock_error *error);
 /* Over TCP: the mode byte. */
 PENSTOCK_CHECKED int client_hello_to_tcp(struct penstock_session *s, struct penstock_error *error);

@@ -16,12 +16,14 @@
 
 struct client_flight;
 struct client_op;
+struct rail_listing;
 struct penstock_error;
 struct penstock_session;
 
 struct client_tier {
-    const char *peer; /* "weight peer": goes before the peer's name in messages */
-    uint16_t port;    /* where none is given */
+    const char *peer;         /* "weight peer": goes before the peer's name in messages */
+    uint16_t port;            /* where none is given */
+    int64_t reply_timeout_ns; /* where none is given; 0: as for most */
 
     /* A new session's own part; argument is client_start's, NULL for sessions beside another. ENOMEM has no words. */
     int (*set_up)(struct penstock_session *s, const void *argument);
@@ -30,9 +32,11 @@ struct client_tier {
 
     /* ---- hello: from the connection to the mode byte ---- */
 
-    /* Connected: puts into s->out what the client says first, s->out_end bytes; 0: the peer speaks first. */
+    /* Connected: puts into s->out what the client says first, s->out_end bytes; 0: the peer speaks first. Read-write,
+     * what goes on with client_hello_begin follows at once. */
     int (*greet)(struct penstock_session *s, struct penstock_error *error);
-    /* How many bytes then come, CLIENT_HEAD_BYTES at most, into s->head; take may go on to others. NULL: a text. */
+    /* How many bytes then come, CLIENT_HEAD_BYTES at most, into s->head; take may go on to others. NULL, or 0: a text.
+     */
     size_t (*answer_bytes)(const struct penstock_session *s);
     /* Which text then comes, and what messages call it. */
     enum penstock_text (*text)(const struct penstock_session *s);
@@ -42,22 +46,29 @@ struct client_tier {
     int (*take)(struct penstock_session *s, struct penstock_error *error);
     /* Asking or reading failed with *error, which the hook may put in better words. 0: another connection is tried. */
     int (*failed)(struct penstock_session *s, struct penstock_error *error);
+    /* TCP it is: says so, and goes on. NULL: by the mode byte. */
+    int (*to_tcp)(struct penstock_session *s, struct penstock_error *error);
     /* What is asked on a further connection to the same peer, for more rails or other ones. */
     enum client_purpose (*again)(const struct penstock_session *s);
 
     /* ---- rails ---- */
 
-    /* By the manifest: the regions that each of the peer's rails publishes. */
+    enum penstock_dialect dialect;
+    /* The regions that each of the peer's rails publishes: by the manifest, or of an arena. */
     size_t (*regions)(const struct penstock_session *s);
     uint64_t (*region_bytes)(const struct penstock_session *s, size_t region);
-    /* The peer's, which knows then of all extensions; NULL: it may be one of the frozen protocol. */
+    /* The peer's, which knows then of all extensions; NULL: it may be one of the frozen protocol. The hook itself NULL:
+     * that shows in whether it lists its rails. */
     const char *(*version)(const struct penstock_session *s);
-    /* The port lists its rails to those who ask (2.5); else they are counted on. */
-    bool lists_rails;
+    /* The rails that the port lists to those who ask (2.5, 2.6), by what a session FOR_MODELS came to; lister is that
+     * one's tier where it is another. NULL: it lists none, and they are counted on. */
+    const struct client_tier *lister;
+    int (*listed)(const struct penstock_session *asked, struct rail_listing *out, struct penstock_error *error);
     /* What the frozen protocol's peers of this tier speak beside verbs. */
     bool frozen_tcp;
-    /* Only TCP is spoken here, on this side. */
-    bool tcp_only;
+    /* The session's own stream is the one that its rails hang on, and none is built anew: what they reach, or hold,
+     * is that connection's. */
+    bool one_stream;
 
     /* ---- TCP: flight.c ---- */
 
@@ -73,13 +84,27 @@ struct client_tier {
     int (*refused)(const struct penstock_session *s, const struct client_flight *f, uint8_t status,
                    struct penstock_error *error);
 
+    /* ---- one_stream ---- */
+
+    /* Rails are up: goes on to client_verbs_ready. */
+    int (*rails_up)(struct penstock_session *s, struct penstock_error *error);
+    /* Takes what the stream has. 0, or its end. Calls nothing of the rail engine. */
+    int (*hear)(struct penstock_session *s, struct penstock_error *error);
+    /* When pump has to be called whatever the fds say. */
+    int64_t (*due_ns)(const struct penstock_session *s);
+    /* op is to end early, and completes once nothing of it is under way. */
+    void (*cancel)(struct penstock_session *s, struct client_op *op);
+
     /* ---- operations: NULL where there is nothing to do ---- */
 
     /* All bytes have landed: a last look at them. */
     int (*landed)(struct penstock_session *s, struct client_op *op, struct penstock_error *error);
     /* It ends, its memory is nobody's any more. */
     void (*ended)(struct penstock_session *s, struct client_op *op);
-    /* Over rails: puts what waits, and there is room for, into the engine. Those that wait have their waiting set. */
+    /* It is TCP after all: a look at what was submitted while that was not known. */
+    void (*over_tcp)(struct penstock_session *s);
+    /* Over rails: puts what waits, and there is room for, into the engine. Those that wait have their waiting set,
+     * where rails may be built anew. */
     void (*pump)(struct penstock_session *s);
     /* Whether a rail that is up can carry what waits. NULL: any can. */
     bool (*carries)(const struct penstock_session *s);

@@ -267,6 +267,10 @@ int client_verbs_step(struct penstock_session *s, struct penstock_error *error)
         client_verbs_drop_controls(s);
         gone = v->judge_ns != 0 && client_verbs_peer_gone(s, error);
     }
+    if (!gone && v->broken.code) {
+        *error = v->broken;
+        gone = true;
+    }
     if (gone)
         return error->code;
     client_verbs_judge(s);
@@ -288,6 +292,8 @@ int64_t client_verbs_deadline_ns(const struct penstock_session *s)
         at = v->judge_ns;
     if (!v->engine)
         return at;
+    if (s->tier->due_ns && s->tier->due_ns(s) < at)
+        at = s->tier->due_ns(s);
     if (v->submitted || ((v->wanted || v->building) && !v->rebuild && v->judge_ns == 0))
         return 0;
     int64_t rails = rail_engine_deadline_ns(v->engine);

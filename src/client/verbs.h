@@ -77,6 +77,7 @@ struct client_verbs {
         judge_ns; /* until when operations that all rails failed under wait for word of the peer's end; 0: none do */
     struct penstock_error rebuild_error; /* of the last try; code 0: it went well */
     struct penstock_error bounce;        /* code 0: all memory is registered */
+    struct penstock_error broken;        /* one_stream: what the session is to die of; code 0: nothing */
     char gid_texts[PENSTOCK_RAILS_MAX][RAIL_GID_TEXT_MAX];
 };
 
@@ -103,7 +104,10 @@ int client_verbs_pair(struct penstock_session *s, struct penstock_error *error);
 int client_verbs_shake(struct penstock_session *s, struct penstock_error *error);
 /* CLIENT_SHAKING failed with *error. 0: the session goes on, with fewer rails or over TCP. */
 PENSTOCK_CHECKED int client_verbs_shake_failed(struct penstock_session *s, struct penstock_error *error);
+/* All is said: operations travel over rails from here on. */
+PENSTOCK_CHECKED int client_verbs_ready(struct penstock_session *s, struct penstock_error *error);
 void client_shake_free(struct client_shake *shake); /* NULL is fine */
+
 /* ---- verbs_rails.c ---- */
 
 /* A try to have its rail has failed. */

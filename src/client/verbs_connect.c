@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "client/models.h"
 #include "client/tier.h"
 #include "client/verbs.h"
 
@@ -97,7 +96,7 @@ static int begin_shake(struct penstock_session *s, struct penstock_error *error)
                                          .n_expected = s->tier->regions(s) };
     rail_set_init(&k->set, &set);
     snprintf(other, sizeof other, "%s %.100s", s->tier->peer, s->peer);
-    const struct net_handshake_config config = { .dialect = PENSTOCK_READ_ONLY,
+    const struct net_handshake_config config = { .dialect = s->tier->dialect,
                                                  .other = other,
                                                  .ops = &rail_set_ops,
                                                  .rails = &k->set,
@@ -107,9 +106,11 @@ static int begin_shake(struct penstock_session *s, struct penstock_error *error)
     code = net_handshake_client_new(&config, &k->handshake, error);
     if (code)
         return code;
-    s->out[0] = PENSTOCK_MODE_VERBS;
-    s->out_at = 0;
-    s->out_end = 1;
+    if (s->tier->dialect == PENSTOCK_READ_ONLY) {
+        s->out[0] = PENSTOCK_MODE_VERBS;
+        s->out_at = 0;
+        s->out_end = 1;
+    }
     client_hello_enter(s, CLIENT_SHAKING);
     return client_engine_flush(s, error);
 }
@@ -123,30 +124,42 @@ static int begin(struct penstock_session *s, struct penstock_error *error)
     return without_mode(s, error);
 }
 
+/* A peer of the frozen protocol, as far as is known: what it has shows in how many it grants. */
+static int begin_frozen(struct penstock_session *s, struct penstock_error *error)
+{
+    s->verbs->choosing = false;
+    int code = rail_pair(&s->verbs->devices, NULL, &s->verbs->pairing, error);
+    return code ? code : begin(s, error);
+}
+
 int client_verbs_begin(struct penstock_session *s, struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
     if (v->pairing.n > 0)
         return begin(s, error);
-    v->choosing = s->tier->version(s) && s->addresses.n > 0;
-    if (!v->choosing) {
-        int code = rail_pair(&v->devices, NULL, &v->pairing, error);
-        return code ? code : begin(s, error);
-    }
-    if (!s->tier->lists_rails) {
+    v->choosing = s->addresses.n > 0 && (!s->tier->version || s->tier->version(s));
+    if (!v->choosing)
+        return begin_frozen(s, error);
+    if (!s->tier->listed) {
         rail_pair_blindly(&v->devices, &v->pairing);
         return begin(s, error);
     }
     if (client_session_beside(s, CLIENT_FOR_MODELS, false, &v->asking, error) != 0)
         return without_mode(s, error);
     client_hello_enter(s, CLIENT_PAIRING);
-    return 0;
+    return client_engine_flush(s, error);
 }
 
-static int pair(struct penstock_session *s, const struct penstock_models *models, struct penstock_error *error)
+/* The version shows whether a peer is ours; without one, that it closed instead of listing its rails. */
+static bool is_frozen(const struct penstock_session *s, int code)
+{
+    return !s->tier->version && (code == PENSTOCK_ECLOSED || code == PENSTOCK_EDENIED);
+}
+
+static int pair(struct penstock_session *s, struct penstock_error *error)
 {
     struct rail_listing theirs;
-    int code = client_models_rails(models, &theirs, error);
+    int code = s->tier->listed(s->verbs->asking, &theirs, error);
     if (code == 0 && theirs.n == 0)
         code = base_error_set(error, PENSTOCK_EUNSUPPORTED, "the peer has no rails: its log says why");
     return code ? code : rail_pair(&s->verbs->devices, &theirs, &s->verbs->pairing, error);
@@ -176,15 +189,11 @@ int client_verbs_pair(struct penstock_session *s, struct penstock_error *error)
     client_engine_run(asking);
     if (asking->open_id != 0)
         return -EAGAIN;
-    int code = 0;
-    if (asking->models) {
-        code = pair(s, asking->models, error);
-    } else {
-        *error = asking->error;
-        code = error->code;
-    }
+    int code = pair(s, error);
     penstock_session_free(asking);
     v->asking = NULL;
+    if (code && is_frozen(s, code))
+        return begin_frozen(s, error);
     return code ? without_mode(s, error) : begin(s, error);
 }
 
@@ -239,20 +248,26 @@ static int try_memory(struct penstock_session *s, struct penstock_error *error)
     return code;
 }
 
+int client_verbs_ready(struct penstock_session *s, struct penstock_error *error)
+{
+    (void)error;
+    client_hello_enter(s, CLIENT_RAILS);
+    client_op_end(s, client_op_find(s, s->open_id), 0, NULL);
+    if (!s->verbs_lent)
+        client_verbs_resume(s);
+    return 0;
+}
+
 /* The handshake is through. */
 static int shaken(struct penstock_session *s, struct penstock_error *error)
 {
     if (!s->verbs_lent) {
         int code = try_memory(s, error);
         code = code ? code : client_verbs_take_rails(s, s, error);
-        if (code)
-            return code;
+        if (code || s->tier->rails_up)
+            return code ? code : s->tier->rails_up(s, error);
     }
-    client_hello_enter(s, CLIENT_RAILS);
-    client_op_end(s, client_op_find(s, s->open_id), 0, NULL);
-    if (!s->verbs_lent)
-        client_verbs_resume(s);
-    return 0;
+    return client_verbs_ready(s, error);
 }
 
 int client_verbs_shake(struct penstock_session *s, struct penstock_error *error)
@@ -290,7 +305,15 @@ static bool leave_out_failed(struct penstock_session *s, const struct penstock_e
  * rails. */
 static bool may_have_fewer(const struct penstock_session *s, int code)
 {
-    return code == PENSTOCK_EDENIED && s->verbs->pairing.n > 1 && !(s->verbs->choosing && s->tier->lists_rails);
+    return code == PENSTOCK_EDENIED && s->verbs->pairing.n > 1 && !(s->verbs->choosing && s->tier->listed);
+}
+
+/* AUTO ends here, at a peer that did not list its rails. */
+static void no_way_left(struct penstock_error *error)
+{
+    struct penstock_error rails = *error;
+    base_error_set(error, rails.code, "%.400s; TCP is no way either: a peer of the frozen protocol has none",
+                   rails.message);
 }
 
 int client_verbs_shake_failed(struct penstock_session *s, struct penstock_error *error)
@@ -309,6 +332,8 @@ int client_verbs_shake_failed(struct penstock_session *s, struct penstock_error 
     }
     if (!fewer) {
         bool tcp = v->choosing || s->tier->frozen_tcp;
+        if (!tcp && s->transport == PENSTOCK_TRANSPORT_AUTO && s->tier->dialect == PENSTOCK_READ_WRITE)
+            no_way_left(error);
         if (!tcp || !may_do_without(error->code) || without_rails(s, error) != 0)
             return error->code;
     }

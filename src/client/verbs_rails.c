@@ -113,13 +113,15 @@ int client_verbs_take_rails(struct penstock_session *s, struct penstock_session 
     }
     if (control->rails == 0)
         return code ? code : base_error_set(error, PENSTOCK_ECLOSED, "no rail was needed any more");
+    client_shake_free(from->shake);
+    from->shake = NULL;
+    if (s->tier->one_stream)
+        return 0;
     v->n_controls++;
     if (from->watched)
         epoll_ctl(from->epoll, EPOLL_CTL_DEL, from->stream.fd, NULL);
     from->watched = 0;
     from->has_stream = false;
-    client_shake_free(from->shake);
-    from->shake = NULL;
     return watch(s, control->stream.fd, 0, error);
 }
 
@@ -142,8 +144,10 @@ void client_verbs_drop_controls(struct penstock_session *s)
 
 bool client_verbs_peer_gone(void *session, struct penstock_error *error)
 {
-    const struct penstock_session *s = session;
+    struct penstock_session *s = session;
     struct client_verbs *v = s->verbs;
+    if (s->tier->one_stream)
+        return s->tier->hear(s, error) != 0;
     for (size_t i = 0; i < v->n_controls; i++) {
         struct net_stream *stream = &v->controls[i].stream;
         uint8_t byte;

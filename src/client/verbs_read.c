@@ -306,6 +306,10 @@ void client_verbs_start(struct penstock_session *s, struct client_op *op)
 
 void client_verbs_cancel(struct penstock_session *s, struct client_op *op)
 {
+    if (s->tier->cancel) {
+        s->tier->cancel(s, op);
+        return;
+    }
     if (op->parts == 0) { /* not begun, or to be judged */
         client_op_end(s, op, op->failed ? op->failed : PENSTOCK_ECANCELED, op->error);
         return;
@@ -388,4 +392,6 @@ void client_verbs_to_tcp(struct penstock_session *s)
         else
             client_op_queue(s, op);
     }
+    if (s->tier->over_tcp)
+        s->tier->over_tcp(s);
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "client/catalogue.h"
+#include "client/models.h"
 #include "client/tier.h"
 #include "client/verbs.h"
 #include "model/digest.h"
@@ -297,7 +298,7 @@ const struct client_tier client_weights = { .peer = "weight peer",
                                             .regions = regions,
                                             .region_bytes = region_bytes,
                                             .version = version,
-                                            .lists_rails = true,
+                                            .listed = client_models_listed,
                                             .in_flight_bytes_max = UINT64_C(64) << 20,
                                             .push = push,
                                             .refused = refused,

@@ -15,13 +15,11 @@ static struct penstock_cache arena_of(uint64_t blob_bytes)
                                     .arena_bytes = (uint64_t)SLOTS * BLOB };
 }
 
-static int try_begin(const struct penstock_cache *cache, int transport, struct fake_peer *f,
-                     struct penstock_error *error)
+static int try_begin(const struct penstock_cache *cache, struct fake_peer *f, struct penstock_error *error)
 {
     int fds[2];
     struct net_stream stream;
     struct penstock_options options = fake_options();
-    options.transport = transport;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
     net_stream_plain(&stream, fds[1]);
     f->fd = fds[0];
@@ -38,7 +36,7 @@ static struct fake_peer begin(const struct penstock_cache *cache)
     const struct penstock_paging_header header = { .kind = PENSTOCK_ARENA_KV,
                                                    .arena_bytes = cache->arena_bytes,
                                                    .blob_bytes = cache->blob_bytes };
-    assert_int_equal(try_begin(cache, PENSTOCK_TRANSPORT_AUTO, &f, NULL), 0);
+    assert_int_equal(try_begin(cache, &f, NULL), 0);
     penstock_paging_header_encode(&header, hello);
     hello[PENSTOCK_PAGING_HEADER_BYTES + 1] = PENSTOCK_OP_FEATURES;
     hello[PENSTOCK_PAGING_HEADER_BYTES + 2] = 1;
@@ -441,9 +439,8 @@ static void what_cannot_be_asked_for_is_refused_before_anything_is_sent(void **s
     bad[3].arena_bytes = BLOB + 4096;
     bad[4].wide = 1;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(try_begin(&bad[i], PENSTOCK_TRANSPORT_AUTO, &f, &error), PENSTOCK_EINVAL);
+        assert_int_equal(try_begin(&bad[i], &f, &error), PENSTOCK_EINVAL);
     struct penstock_cache cache = arena_of(BLOB);
-    assert_int_equal(try_begin(&cache, PENSTOCK_TRANSPORT_RDMA, &f, &error), PENSTOCK_EUNSUPPORTED);
 
     f = ready(&cache, ANY_FEATURES);
     static uint8_t memory[BLOB];

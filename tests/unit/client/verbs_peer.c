@@ -169,7 +169,9 @@ static void *connection(void *arg)
 {
     struct serving s = *(struct serving *)arg;
     free(arg);
-    if (s.peer->experts)
+    if (s.peer->service)
+        s.peer->service(s.peer, s.fd);
+    else if (s.peer->experts)
         serve_experts(s.peer, s.fd);
     else
         serve(s.peer, s.fd);
@@ -198,11 +200,14 @@ static void *accept_all(void *arg)
 static uint64_t fill_region(struct verbs_peer *p, uint32_t region)
 {
     const uint64_t stride = store_stride();
-    const uint64_t len_bytes = p->experts ? STORE_EXPERTS * stride : region == 0 ? PEER_SHARD0 : PEER_SHARD1;
-    p->regions[region] = malloc(len_bytes);
+    const uint64_t len_bytes = p->service    ? p->arena_bytes
+                               : p->experts  ? STORE_EXPERTS * stride
+                               : region == 0 ? PEER_SHARD0
+                                             : PEER_SHARD1;
+    p->regions[region] = calloc(1, len_bytes);
     for (uint32_t e = 0; p->experts && e < STORE_EXPERTS; e++)
         store_record(region, e, p->regions[region] + e * stride);
-    for (uint64_t i = 0; !p->experts && i < len_bytes; i++)
+    for (uint64_t i = 0; !p->experts && !p->service && i < len_bytes; i++)
         p->regions[region][i] = fake_byte(region, i);
     return len_bytes;
 }
@@ -211,14 +216,14 @@ static void publish(struct verbs_peer *p)
 {
     uint64_t len_bytes[PEER_REGIONS_MAX];
     struct penstock_error error;
-    p->n_regions = p->experts ? STORE_LAYERS : 2;
+    unsigned access = p->service ? VERBS_REMOTE_READ | VERBS_REMOTE_WRITE | VERBS_LOCAL_WRITE : VERBS_REMOTE_READ;
+    p->n_regions = p->service ? 1 : p->experts ? STORE_LAYERS : 2;
     for (size_t s = 0; s < p->n_regions; s++)
         len_bytes[s] = fill_region(p, (uint32_t)s);
     for (size_t i = 0; i < p->devices.n; i++) {
         assert_int_equal(verbs_pd_new(p->devices.devices[i], &p->pds[i], &error), 0);
         for (size_t s = 0; s < p->n_regions; s++) {
-            assert_int_equal(
-                verbs_mr_new(p->pds[i], p->regions[s], len_bytes[s], VERBS_REMOTE_READ, &p->mrs[i][s], &error), 0);
+            assert_int_equal(verbs_mr_new(p->pds[i], p->regions[s], len_bytes[s], access, &p->mrs[i][s], &error), 0);
             p->layers[i][s] = (struct penstock_layer){ .base = p->mrs[i][s]->base, .rkey = p->mrs[i][s]->rkey };
         }
         p->tables[i] = (struct rail_table){ .regions = p->layers[i], .n_regions = p->n_regions - p->short_table };

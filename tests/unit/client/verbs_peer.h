@@ -19,11 +19,14 @@ enum { PEER_REGIONS_MAX = 3 };
 struct verbs_peer {
     /* Before verbs_peer_begin; zeroed: a peer of ours. */
     size_t n_rails;
-    bool frozen;         /* knows nothing of ours: no version, no choice of rails, no TCP */
-    bool lists_none;     /* says that it has no rails */
-    bool short_table;    /* publishes a region too few */
-    bool refuses_verbs;  /* closes at MODE_VERBS */
-    bool experts;        /* serves the store of fake_experts.h, and no model */
+    bool frozen;                                   /* knows nothing of ours: no version, no choice of rails, no TCP */
+    bool lists_none;                               /* says that it has no rails */
+    bool short_table;                              /* publishes a region too few */
+    bool refuses_verbs;                            /* closes at MODE_VERBS */
+    bool experts;                                  /* serves the store of fake_experts.h, and no model */
+    void (*service)(struct verbs_peer *p, int fd); /* another one, with a region of arena_bytes that may be written */
+    void *service_data;
+    uint64_t arena_bytes;
     const char *tensors; /* of the manifest, behind the first: ",{...}"; NULL: none */
 
     /* While it runs. */

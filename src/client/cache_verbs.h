@@ -1,0 +1,88 @@
+/* A cache session over RDMA. Blobs' bytes go over rails; what is asked about them goes over the stream that the rails
+ * hang on, pipelined (protocol 1.6, 2.3). cache_verbs.c has the blobs on their way, cache_control.c the stream.
+ *
+ * A job is one blob of an operation, or all of a raw one:
+ *
+ *     PUT     ALLOC, WRITE, COMMIT
+ *     GET     MGET, READ, RELEASE; GET, READ where the peer has no MGET
+ *     EXISTS  EXISTS; GET where the peer has none
+ *     REMOVE  REMOVE
+ *     raw     READ or WRITE
+ *
+ * Jobs begin in the order submitted, and no two of one key are under way at once (but for EXISTS): so requests on a key
+ * take effect in that order. A peer without MGET gets one job at a time, since its pin of a GET ends with whatever
+ * comes next. What was begun of an operation that is canceled goes on to its end: a slot that was reserved is
+ * committed, wholly written, and none is left behind. */
+#ifndef PENSTOCK_CLIENT_CACHE_VERBS_H
+#define PENSTOCK_CLIENT_CACHE_VERBS_H
+
+#include "client/cache.h"
+#include "client/session.h"
+
+#define CLIENT_JOBS_MAX CLIENT_FLIGHTS_MAX /* a peer holds no more requests unanswered */
+#define CLIENT_HOLD_MAX 64u                /* jobs that have a slot of the arena: pinned or reserved */
+
+struct client_job {
+    struct base_list node; /* in one of the lists below */
+    struct client_op *op;
+    size_t blob; /* of op */
+    struct penstock_key key;
+    bool alone;          /* when it was asked for, nothing else had a slot */
+    uint64_t begin, end; /* raw: what it touches of the arena lies between them */
+    struct rail_range range;
+    struct rail_transfer transfer;
+};
+
+/* A reply to come. */
+struct client_expected {
+    uint8_t op;
+    struct client_job *job; /* NULL: a RELEASE's */
+};
+
+struct client_cache_verbs {
+    struct base_list free, under_way;
+    struct base_list again;                    /* refused while others of ours had slots: to be asked for once more */
+    struct base_list written;                  /* PUT: to be committed */
+    struct penstock_key read[CLIENT_HOLD_MAX]; /* GET: to be released */
+    size_t n_read;
+
+    /* Slots pinned or reserved, or asked for: at most window, which shrinks where the peer gives no more, and grows
+     * back to window_max. */
+    unsigned holding, window, window_max, credit;
+
+    struct client_expected expected[CLIENT_JOBS_MAX]; /* a ring */
+    uint32_t expected_first, n_expected;
+    uint8_t in[4096];
+    size_t in_bytes;
+
+    struct client_job jobs[CLIENT_JOBS_MAX];
+};
+
+/* ---- cache_verbs.c ---- */
+
+PENSTOCK_CHECKED int client_cache_verbs_new(struct penstock_session *s, struct penstock_error *error);
+/* A reply to op is there. An error is the session's end. */
+PENSTOCK_CHECKED int client_cache_answered(struct penstock_session *s, uint8_t op, struct client_job *job,
+                                           const struct penstock_paging_reply *reply, struct penstock_error *error);
+
+/* Hooks. */
+void client_cache_pump(struct penstock_session *s);
+void client_cache_cancel(struct penstock_session *s, struct client_op *op);
+void client_cache_over_tcp(struct penstock_session *s);
+
+/* ---- cache_control.c ---- */
+
+/* Whether one more request, of however many keys there may be, can be sent. */
+bool client_control_has_room(const struct penstock_session *s);
+/* Encodes a request about jobs: more than one only for MGET. */
+void client_control_ask(struct penstock_session *s, uint8_t op, struct client_job *const *jobs, size_t n);
+/* What was read is given back. */
+void client_control_release(struct penstock_session *s);
+/* Hands out the replies that are there. An error is the session's end. */
+PENSTOCK_CHECKED int client_control_take(struct penstock_session *s, struct penstock_error *error);
+
+/* Hooks. */
+int client_control_hear(struct penstock_session *s, struct penstock_error *error);
+int64_t client_control_due_ns(const struct penstock_session *s);
+
+#endif
