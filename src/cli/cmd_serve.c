@@ -1,7 +1,4 @@
-#include <ctype.h>
-#include <errno.h>
 #include <getopt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +8,17 @@
 #include "base/log.h"
 #include "cmd.h"
 #include "peer/peer.h"
+#include "serve_cache.h"
+#include "serve_values.h"
 #include "json/utf8.h"
 
 static const char usage_text[] =
-    "usage: penstock serve [--weights [NAME=]DIR ...] [--experts STORE] [OPTIONS]\n"
+    "usage: penstock serve [--weights [NAME=]DIR ...] [--experts STORE] [--cache] [OPTIONS]\n"
     "\n"
-    "Serves the models in directories of safetensors, an expert store, or both, to whoever can connect.\n"
-    "Everything under a staged directory of weights that is not hidden can be read by clients, and every\n"
-    "record of the store: listen on addresses that only they can reach.\n"
+    "Serves the models in directories of safetensors, an expert store, a cache of blobs, or any of these, to\n"
+    "whoever can connect. Everything under a staged directory of weights that is not hidden can be read by\n"
+    "clients, and every record of the store; the cache they can read and write: listen on addresses that only\n"
+    "they can reach.\n"
     "\n"
     "  --weights [NAME=]DIR         a directory to serve, under its own name or NAME; repeatable\n"
     "  --listen-weights ADDR:PORT   where to listen; repeatable (127.0.0.1:9910; port 0: any)\n"
@@ -37,7 +37,8 @@ static const char usage_text[] =
     "  --no-warm                    do not read what is served into memory in the background\n"
     "  --no-digests                 do not compute digests: clients cannot verify what they pull\n"
     "  --log-level LEVEL            error, warning, info or debug (info)\n"
-    "  --journal WHEN               log with systemd's priorities: yes, no or auto (auto)\n"
+    "  --journal WHEN               log with systemd's priorities: yes, no or auto (auto)\n";
+static const char environment_text[] =
     "\n"
     "Environment: PENSTOCK_RAILS (with commas) stands for --rail where that is not given.\n";
 /* And --deadline-scale FACTOR, which multiplies every deadline of a client: for tests. */
@@ -80,52 +81,19 @@ static const struct option options_table[] = {
     { "log-level", required_argument, NULL, OPT_LEVEL },
     { "journal", required_argument, NULL, OPT_JOURNAL },
     { "deadline-scale", required_argument, NULL, OPT_SCALE },
+    SERVE_CACHE_OPTIONS,
     { "help", no_argument, NULL, 'h' },
     { 0 },
 };
 
 struct serve {
     struct peer_options peer;
+    struct serve_cache_said cache;
     enum base_log_level level;
     bool journal;
 };
 
 /* Each of these says what is wrong, and returns false. */
-
-static bool bad_value(const char *option, const char *value, const char *wanted)
-{
-    fprintf(stderr, "penstock serve: %s %s: %s\n", option, value, wanted);
-    return false;
-}
-
-static bool parse_number(const char *option, const char *text, double least, double most, double *out)
-{
-    char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    if (end == text || *end || errno || !isfinite(value) || value < least || value > most) {
-        fprintf(stderr, "penstock serve: %s %s: a number from %g to %g is wanted\n", option, text, least, most);
-        return false;
-    }
-    *out = value;
-    return true;
-}
-
-/* "512M": bytes, or that many of a binary unit. */
-static bool parse_size(const char *option, const char *text, uint64_t *out)
-{
-    static const char units[] = "KMGT";
-    char *end;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
-    unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
-    bool whole = isdigit((unsigned char)text[0]) && !errno && !(unit ? end[1] : end[0]);
-    if (!whole || number == 0 || number > UINT64_MAX >> shift)
-        return bad_value(option, text, "a size is wanted, above 0: bytes, or a number with K, M, G or T, as in 64G");
-    *out = (uint64_t)number << shift;
-    return true;
-}
 
 /* "[NAME=]DIR", cut in place. What begins like a path is one, whatever follows. */
 static bool parse_weights(struct peer_options *options, char *text)
@@ -138,11 +106,11 @@ static bool parse_weights(struct peer_options *options, char *text)
         d.path = equals + 1;
     }
     if (!*d.path)
-        return bad_value("--weights", text, "a directory is wanted");
+        return serve_bad_value("--weights", text, "a directory is wanted");
     if (d.name && (!*d.name || strncmp(d.name, "penstock:", 9) == 0 || !json_utf8_valid(d.name, strlen(d.name))))
-        return bad_value("--weights", text, "not a name that clients could ask for");
+        return serve_bad_value("--weights", text, "not a name that clients could ask for");
     if (!base_vec_push(&options->weights, d))
-        return bad_value("--weights", text, "no memory");
+        return serve_bad_value("--weights", text, "no memory");
     return true;
 }
 
@@ -150,10 +118,10 @@ static bool parse_weights(struct peer_options *options, char *text)
 static bool parse_experts(struct peer_options *options, const char *text)
 {
     if (!*text)
-        return bad_value("--experts", text, "a store is wanted, as penstock pack makes it");
+        return serve_bad_value("--experts", text, "a store is wanted, as penstock pack makes it");
     if (options->experts)
-        return bad_value("--experts", text,
-                         "one store a peer: its clients cannot say which; start another peer for this one");
+        return serve_bad_value("--experts", text,
+                               "one store a peer: its clients cannot say which; start another peer for this one");
     options->experts = text;
     return true;
 }
@@ -187,7 +155,7 @@ static bool parse_level(const char *text, enum base_log_level *out)
             *out = (enum base_log_level)i;
             return true;
         }
-    return bad_value("--log-level", text, "error, warning, info or debug is wanted");
+    return serve_bad_value("--log-level", text, "error, warning, info or debug is wanted");
 }
 
 /* systemd names the device and inode of the stream that it connected to its journal. */
@@ -207,7 +175,7 @@ static bool parse_journal(const char *text, bool *out)
     else if (strcmp(text, "yes") == 0 || strcmp(text, "no") == 0)
         *out = text[0] == 'y';
     else
-        return bad_value("--journal", text, "yes, no or auto is wanted");
+        return serve_bad_value("--journal", text, "yes, no or auto is wanted");
     return true;
 }
 
@@ -219,18 +187,18 @@ static bool parse_one(struct serve *s, int option)
         return parse_weights(&s->peer, optarg);
     case OPT_LISTEN:
         return base_vec_push(&s->peer.listen[PEER_TIER_WEIGHTS], optarg) ||
-               bad_value("--listen-weights", optarg, "no memory");
+               serve_bad_value("--listen-weights", optarg, "no memory");
     case OPT_EXPERTS:
         return parse_experts(&s->peer, optarg);
     case OPT_LISTEN_EXPERTS:
         return base_vec_push(&s->peer.listen[PEER_TIER_EXPERTS], optarg) ||
-               bad_value("--listen-experts", optarg, "no memory");
+               serve_bad_value("--listen-experts", optarg, "no memory");
     case OPT_ANY_PATH:
         return s->peer.allow_any_path = true;
     case OPT_LINKS:
         return s->peer.follow_links = true;
     case OPT_MAX:
-        if (!parse_number("--max-connections", optarg, 1, 1000000, &number))
+        if (!serve_number("--max-connections", optarg, 1, 1000000, &number))
             return false;
         s->peer.max_connections = (size_t)number;
         return true;
@@ -238,11 +206,11 @@ static bool parse_one(struct serve *s, int option)
         return parse_rail(&s->peer, "--rail", optarg);
     case OPT_HOLD:
         return peer_hold_parse(optarg, &s->peer.hold) ||
-               bad_value("--hold", optarg, "auto, map, copy or huge is wanted");
+               serve_bad_value("--hold", optarg, "auto, map, copy or huge is wanted");
     case OPT_MEMORY:
-        return parse_size("--max-memory", optarg, &s->peer.max_memory_bytes);
+        return serve_size("--max-memory", optarg, false, &s->peer.max_memory_bytes);
     case OPT_DRAIN:
-        if (!parse_number("--drain", optarg, 0, 86400, &number))
+        if (!serve_number("--drain", optarg, 0, 86400, &number))
             return false;
         s->peer.drain_ns = (int64_t)(number * 1e9);
         return true;
@@ -258,9 +226,9 @@ static bool parse_one(struct serve *s, int option)
     case OPT_JOURNAL:
         return parse_journal(optarg, &s->journal);
     case OPT_SCALE:
-        return parse_number("--deadline-scale", optarg, 0.001, 1000, &s->peer.deadline_scale);
-    default: /* getopt_long has said what it does not know */
-        return false;
+        return serve_number("--deadline-scale", optarg, 0.001, 1000, &s->peer.deadline_scale);
+    default:
+        return serve_cache_parse(&s->peer, &s->cache, option, optarg);
     }
 }
 
@@ -268,11 +236,11 @@ static bool parse_one(struct serve *s, int option)
 static bool nothing_listens_in_vain(const struct peer_options *options)
 {
     if (options->listen[PEER_TIER_WEIGHTS].n > 0 && options->weights.n == 0 && !options->allow_any_path)
-        return bad_value("--listen-weights", options->listen[PEER_TIER_WEIGHTS].at[0],
-                         "there are no weights to serve: give a directory with --weights");
+        return serve_bad_value("--listen-weights", options->listen[PEER_TIER_WEIGHTS].at[0],
+                               "there are no weights to serve: give a directory with --weights");
     if (options->listen[PEER_TIER_EXPERTS].n > 0 && !options->experts)
-        return bad_value("--listen-experts", options->listen[PEER_TIER_EXPERTS].at[0],
-                         "there are no experts to serve: give a store with --experts");
+        return serve_bad_value("--listen-experts", options->listen[PEER_TIER_EXPERTS].at[0],
+                               "there are no experts to serve: give a store with --experts");
     return true;
 }
 
@@ -282,7 +250,7 @@ static bool parse(struct serve *s, int argc, char **argv, int *status)
     optind = 1;
     for (int option; (option = getopt_long(argc, argv, "h", options_table, NULL)) != -1;) {
         if (option == 'h') {
-            fputs(usage_text, stdout);
+            printf("%s%s%s", usage_text, serve_cache_usage, environment_text);
             *status = CLI_OK;
             return false;
         }
@@ -299,9 +267,11 @@ static bool parse(struct serve *s, int argc, char **argv, int *status)
     }
     if (!parse_environment(&s->peer))
         return false;
-    if (s->peer.weights.n == 0 && !s->peer.allow_any_path && !s->peer.experts) {
+    if (!serve_cache_check(&s->peer, &s->cache))
+        return false;
+    if (s->peer.weights.n == 0 && !s->peer.allow_any_path && !s->peer.experts && !s->peer.cache.on) {
         fputs("penstock serve: nothing to serve: give a directory with --weights, or --allow-any-path, or a store with "
-              "--experts\n",
+              "--experts, or --cache\n",
               stderr);
         return false;
     }

@@ -53,7 +53,7 @@ static bool has_rails_beside(const struct peer_connection *c)
 static bool is_idle(const struct peer_connection *c, const void *context)
 {
     (void)context;
-    return atomic_load(&c->waiting) && !has_rails_beside(c);
+    return atomic_load(&c->waiting) && !atomic_load(&c->holding) && !has_rails_beside(c);
 }
 
 static bool uses(const struct peer_connection *c, const void *context)
@@ -107,7 +107,7 @@ void peer_connection_set_rails(struct peer_connection *c, bool has_rails)
 static int begin_waiting(struct peer_connection *c, struct penstock_error *error)
 {
     atomic_store(&c->waiting, true);
-    if (!atomic_load(&c->server->draining) || may_stay(c))
+    if (!atomic_load(&c->server->draining) || atomic_load(&c->holding) || may_stay(c))
         return 0;
     atomic_store(&c->waiting, false);
     return base_error_set(error, PENSTOCK_ECLOSED, "this peer is shutting down");
@@ -139,6 +139,34 @@ int peer_connection_read_some(struct peer_connection *c, void *to, size_t len, b
         return base_error_set(error, PENSTOCK_ECLOSED, "%s", strerrordesc_np((int)-n));
     *got = (size_t)n;
     return 0;
+}
+
+void peer_connection_time_reads(struct peer_connection *c)
+{
+    int64_t us = c->server->deadlines.message_ns / 1000;
+    const struct timeval longest = { .tv_sec = us / 1000000, .tv_usec = us % 1000000 + (us == 0) };
+    (void)setsockopt(c->stream.fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest);
+}
+
+int peer_connection_readv(struct peer_connection *c, const struct iovec *into, int n, bool inside, size_t *got,
+                          struct penstock_error *error)
+{
+    for (;;) {
+        int code = inside ? 0 : begin_waiting(c, error);
+        if (code)
+            return code;
+        ssize_t r = c->stream.ops->readv(&c->stream, into, n);
+        atomic_store(&c->waiting, false);
+        if (r >= 0) {
+            *got = (size_t)r;
+            return 0;
+        }
+        if (r == -EAGAIN && inside)
+            return base_error_set(error, PENSTOCK_ETIMEOUT, "no byte came in %.3g s",
+                                  (double)c->server->deadlines.message_ns / 1e9);
+        if (r != -EAGAIN)
+            return base_error_set(error, PENSTOCK_ECLOSED, "%s", strerrordesc_np((int)-r));
+    }
 }
 
 int peer_connection_read_message(struct peer_connection *c, void *to, size_t len, int64_t first_ns, size_t *got,

@@ -15,6 +15,7 @@ struct peer_connection {
     _Atomic bool waiting;       /* for bytes, between messages: a drain may end it at once */
     bool over_limit;            /* is only here to be told that there are too many */
     bool has_rails;             /* under server->lock: its client reads by RDMA, and a drain waits for it */
+    _Atomic bool holding;       /* its client may be reading or writing a cache's slots: a drain waits for this one */
     char client[NET_ADDRESS_TEXT_MAX];
 };
 
@@ -43,6 +44,13 @@ PENSTOCK_CHECKED int peer_connection_wait(struct peer_connection *connection, in
 /* Some bytes, at once where the last batch left a part of a request, else whenever a request comes. 0: the end. */
 PENSTOCK_CHECKED int peer_connection_read_some(struct peer_connection *connection, void *to, size_t len, bool inside,
                                                size_t *got, struct penstock_error *error);
+
+/* From here on every read is bounded by the socket itself, so that one inside a message is one system call. */
+void peer_connection_time_reads(struct peer_connection *connection);
+
+/* read_some into several pieces. time_reads was called. */
+PENSTOCK_CHECKED int peer_connection_readv(struct peer_connection *connection, const struct iovec *into, int n,
+                                           bool inside, size_t *got, struct penstock_error *error);
 
 /* The whole of len bytes, the first of which may take first_ns. *got 0: the client had closed before it. */
 PENSTOCK_CHECKED int peer_connection_read_message(struct peer_connection *connection, void *to, size_t len,

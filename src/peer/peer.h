@@ -13,18 +13,32 @@
 #include "base/vec.h"
 #include "hold.h"
 #include "rail/wish.h"
+#include "residency/key.h"
 
 struct peer_directory {
     const char *name; /* NULL: the directory's own */
     const char *path;
 };
 
-enum peer_tier { PEER_TIER_WEIGHTS, PEER_TIER_EXPERTS, PEER_TIERS };
+enum peer_tier { PEER_TIER_WEIGHTS, PEER_TIER_EXPERTS, PEER_TIER_CACHE, PEER_TIERS };
+
+struct peer_cache_options {
+    bool on;
+    const char *swap_dir; /* NULL: none. Paging is then refused, unless no_swap says that memory is all there is */
+    bool no_swap;
+    bool swap_keep;
+    uint64_t swap_cap_bytes;                       /* 0: none */
+    uint64_t swap_cap_kind_bytes[RESIDENCY_KINDS]; /* likewise */
+    uint32_t ttl_s[RESIDENCY_KINDS];               /* 0: never */
+    uint32_t arena_idle_s;                         /* 0: never */
+    int numa_node;                                 /* -1: wherever the kernel puts it */
+};
 
 /* What an operator chooses. Strings are the caller's and outlive peer_run. */
 struct peer_options {
     BASE_VEC(struct peer_directory) weights;
-    const char *experts;                       /* a store; NULL: none */
+    const char *experts; /* a store; NULL: none */
+    struct peer_cache_options cache;
     BASE_VEC(const char *) listen[PEER_TIERS]; /* empty: the tier's default */
     const char *congestion;                    /* NULL: the system's own */
     size_t max_connections;
@@ -40,7 +54,9 @@ struct peer_options {
 
 #define PEER_LISTEN_WEIGHTS "127.0.0.1:9910"
 #define PEER_LISTEN_EXPERTS "127.0.0.1:9900"
+#define PEER_LISTEN_CACHE "127.0.0.1:9916"
 #define PEER_MAX_CONNECTIONS 4096
+#define PEER_SWAP_CAP_BYTES (UINT64_C(50) << 30)
 #define PEER_DRAIN_NS (INT64_C(10) * 1000000000)
 #define PEER_CONGESTION "cubic" /* on fast links half the CPU of bbr, and up to twice the speed */
 

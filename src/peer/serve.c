@@ -28,6 +28,7 @@ void peer_options_init(struct peer_options *options)
         .max_connections = PEER_MAX_CONNECTIONS,
         .drain_ns = PEER_DRAIN_NS,
         .deadline_scale = 1,
+        .cache = { .swap_cap_bytes = PEER_SWAP_CAP_BYTES, .numa_node = -1 },
     };
 }
 
@@ -102,6 +103,7 @@ static void server_init(struct peer_server *server, const struct peer_options *o
 
 static void server_fini(struct peer_server *server)
 {
+    peer_cache_close(&server->cache);
     peer_experts_fini(&server->experts);
     peer_models_fini(&server->models);
     peer_live_fini(&server->live);

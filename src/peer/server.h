@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "base/list.h"
+#include "cache.h"
 #include "complain.h"
 #include "experts.h"
 #include "models.h"
@@ -38,6 +39,7 @@ struct peer_server {
     struct peer_live live;
     struct peer_models models;
     struct peer_experts experts;
+    struct peer_cache cache;
     struct peer_worker worker;
     struct peer_complaints complaints;
     _Atomic bool draining; /* set once, before the connections are walked */

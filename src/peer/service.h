@@ -19,7 +19,7 @@ struct peer_service {
     enum peer_end (*refuse)(struct peer_connection *connection);
 };
 
-extern const struct peer_service peer_weights_service, peer_experts_service;
+extern const struct peer_service peer_weights_service, peer_experts_service, peer_cache_service;
 
 /* By tier. */
 extern const struct peer_service *const peer_services[PEER_TIERS];

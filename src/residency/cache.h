@@ -128,13 +128,17 @@ enum residency_status residency_mget(struct residency_client *client, struct res
 /* Drops the client's oldest mget pin of key, where there is one. */
 void residency_mget_release(struct residency_client *client, struct residency_key key);
 
+/* Whether it has a pin or a reservation: a slot that somebody may be reading or writing from outside. */
+bool residency_client_holds(const struct residency_client *client);
+
 /* Whether blobs that are committed or put from now on are the client's: removed when it ends. */
 void residency_own(struct residency_client *client, bool own);
 
 /* ---- the TCP data plane (protocol 2.2) ---- */
 
-/* Starts the fault of a key that is on disk, where room for it can be had; never waits, changes no answer. */
-void residency_prefetch(struct residency_client *client, struct residency_key key);
+/* Starts the fault of a key that is on disk, where room for it can be had; never waits, changes no answer. True: the
+ * key is not in memory yet, and who fetches it now waits for a disk. */
+bool residency_prefetch(struct residency_client *client, struct residency_key key);
 
 /* A slot held while bytes are copied into it or out of it; outside the quarters' count. On the caller's memory. */
 struct residency_copy {

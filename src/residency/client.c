@@ -49,6 +49,11 @@ void residency_own(struct residency_client *client, bool own)
     client->own = own;
 }
 
+bool residency_client_holds(const struct residency_client *client)
+{
+    return client->got != RESIDENCY_NONE || client->n_pins > 0 || client->reserved.used > 0;
+}
+
 /* ---- reservations ---- */
 
 static uint32_t reserve_slot(struct residency_arena *arena)
@@ -311,16 +316,18 @@ void residency_mget_release(struct residency_client *client, struct residency_ke
 
 /* ---- the TCP data plane ---- */
 
-void residency_prefetch(struct residency_client *client, struct residency_key key)
+bool residency_prefetch(struct residency_client *client, struct residency_key key)
 {
     struct residency_arena *arena = client->arena;
     struct residency_work work = { 0 };
     pthread_mutex_lock(&arena->lock);
     uint32_t entry = residency_entry_find(arena, &key, &work);
-    if (entry != RESIDENCY_NONE && residency_entry_at(arena, entry)->where == RESIDENCY_ON_DISK &&
-        arena->n_faults < quarter(arena))
+    enum residency_where where =
+        entry == RESIDENCY_NONE ? RESIDENCY_RESIDENT : (enum residency_where)residency_entry_at(arena, entry)->where;
+    if (where == RESIDENCY_ON_DISK && arena->n_faults < quarter(arena))
         (void)residency_fault_start(arena, entry, false, &work);
     unlock_and_work(arena, &work);
+    return where != RESIDENCY_RESIDENT;
 }
 
 enum residency_status residency_put_begin(struct residency_client *client, struct residency_key key,
