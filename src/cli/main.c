@@ -15,13 +15,18 @@ static const struct command {
     const char *summary;
 } commands[] = {
     { "bench", cmd_bench, "measure a peer" },
+    { "exists", cmd_cache, "say whether a blob is in a peer's cache" },
     { "fetch", cmd_fetch, "fetch an expert from a peer" },
+    { "get", cmd_cache, "get a blob from a peer's cache" },
     { "inspect", cmd_inspect, "say what a store, a model or a file is made of" },
     { "lora", cmd_lora, "land a LoRA adapter as an engine's slot holds it" },
     { "ls", cmd_ls, "list a peer's models, or a model's tensors" },
     { "pack", cmd_pack, "pack the experts of a checkpoint into a store" },
     { "pull", cmd_pull, "fetch a model from a peer" },
+    { "put", cmd_cache, "put a blob into a peer's cache" },
+    { "rm", cmd_cache, "remove a blob from a peer's cache" },
     { "serve", cmd_serve, "serve models to whoever may connect" },
+    { "stat", cmd_stat, "say what a peer's cache holds" },
     { "wire", cmd_wire, "turn records of the wire protocol into JSON, and back" },
     { 0 },
 };

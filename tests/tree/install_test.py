@@ -94,11 +94,13 @@ class Installed(unittest.TestCase):
     def test_the_command_line_and_its_pages_are_there(self):
         out = run(self.prefix / "bin/penstock", "--version")
         self.assertEqual(out.split(), ["penstock", self.version()])
-        pages = sorted(p.name for p in (self.prefix / "share/man/man1").glob("penstock*.1"))
+        there = list((self.prefix / "share/man/man1").glob("penstock*.1"))
+        pages = sorted(p.name for p in there if not p.is_symlink())
+        links = {p.name: p.readlink().name for p in there if p.is_symlink()}
         wanted = sorted(p.name for p in pathlib.Path(SOURCE, "docs/man").glob("*.1"))
         self.assertEqual(pages, wanted)
         self.assertTrue(pages)
-
+        self.assertEqual(links, {f"penstock-{name}.1": "penstock-put.1" for name in ("exists", "get", "rm")})
 
     def test_only_the_public_headers_are_installed(self):
         headers = sorted(p.name for p in (self.prefix / "include/penstock").iterdir())
