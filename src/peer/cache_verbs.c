@@ -48,9 +48,11 @@ static int get(struct control *k, const struct penstock_paging_request *r, struc
 {
     uint64_t offset = 0;
     int code = flush(k, error);
-    if (code == 0)
-        reply(k, r->op, residency_get(k->client, key_of(&r->key), &offset), offset);
-    return code;
+    if (code)
+        return code;
+    enum residency_status status = residency_get(k->client, key_of(&r->key), &offset);
+    reply(k, r->op, status, offset);
+    return 0;
 }
 
 static int mget(struct control *k, const struct penstock_paging_request *r, struct penstock_error *error)
