@@ -8,11 +8,11 @@
 #include "text.h"
 
 static const char help[] =
-    "usage: penstock inspect STORE|FILE|DIRECTORY [--tensors] [--json]\n"
+    "usage: penstock inspect STORE|FILE|DIRECTORY [--tensors] [--json] [--follow-links]\n"
     "\n"
     "Says what an expert store, a safetensors file or a model's directory is made of: geometry and layers of a store,\n"
     "whose every record's header is looked at; shards, dtypes and layers of a model. --tensors also lists a model's\n"
-    "tensors one by one.\n";
+    "tensors one by one; --follow-links follows links that lead outside the directory.\n";
 
 int inspect_failed(const struct penstock_error *error)
 {
@@ -49,7 +49,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= len && strcmp(text + n - len, end) == 0;
 }
 
-static int inspect(const char *path, bool json, bool list)
+static int inspect(const char *path, bool json, bool list, bool follow_links)
 {
     struct stat st;
     if (stat(path, &st) != 0) {
@@ -60,14 +60,14 @@ static int inspect(const char *path, bool json, bool list)
         return CLI_FAILED;
     }
     if (S_ISDIR(st.st_mode) && model_store_likely(path))
-        return list ? usage("--tensors is for models; a store has records") : inspect_store(path, json);
+        return list ? usage("--tensors is for models; a store has records") : inspect_store(path, json, follow_links);
     if (ends_with(path, ".xpr")) {
         fputs("penstock: ", stderr);
         cli_print_escaped(stderr, path);
         fputs(": one layer of an expert store: inspect the store's directory\n", stderr);
         return CLI_FAILED;
     }
-    return inspect_weights(path, S_ISDIR(st.st_mode), json, list);
+    return inspect_weights(path, S_ISDIR(st.st_mode), json, list, follow_links);
 }
 
 int cmd_inspect(int argc, char **argv)
@@ -75,20 +75,22 @@ int cmd_inspect(int argc, char **argv)
     static const struct option long_options[] = {
         { "json", no_argument, NULL, 'J' },
         { "tensors", no_argument, NULL, 'T' },
+        { "follow-links", no_argument, NULL, 'L' },
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
-    bool json = false, list = false;
+    bool json = false, list = false, follow_links = false;
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "h", long_options, NULL)) != -1;) {
         if (c == 'h') {
             fputs(help, stdout);
             return CLI_OK;
         }
-        if (c != 'J' && c != 'T')
+        if (c != 'J' && c != 'T' && c != 'L')
             return usage(NULL);
         json |= c == 'J';
         list |= c == 'T';
+        follow_links |= c == 'L';
     }
-    return argc - optind == 1 ? inspect(argv[optind], json, list) : usage(NULL);
+    return argc - optind == 1 ? inspect(argv[optind], json, list, follow_links) : usage(NULL);
 }

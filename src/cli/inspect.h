@@ -1,5 +1,5 @@
 /* penstock inspect: what each kind of thing on disk is made of. Both return an exit status, and have said on standard
- * error why it is a failure. */
+ * error why it is a failure. follow_links: also those that lead outside the directory. */
 #ifndef PENSTOCK_CLI_INSPECT_H
 #define PENSTOCK_CLI_INSPECT_H
 
@@ -11,11 +11,11 @@
 #include "model/manifest.h"
 
 /* A store: its geometry, and for each layer what its records' headers say. */
-int inspect_store(const char *directory, bool json);
+int inspect_store(const char *directory, bool json, bool follow_links);
 
 /* A safetensors file, or a directory that would be served: its tensors, counted by shard, dtype and layer. list: one by
  * one as well. */
-int inspect_weights(const char *path, bool is_directory, bool json, bool list);
+int inspect_weights(const char *path, bool is_directory, bool json, bool list, bool follow_links);
 
 /* "penstock: WORDS", and the exit status. */
 int inspect_failed(const struct penstock_error *error);

@@ -153,11 +153,12 @@ static int print_tables(const struct model_store *store, const struct layer_summ
     return CLI_OK;
 }
 
-int inspect_store(const char *directory, bool json)
+int inspect_store(const char *directory, bool json, bool follow_links)
 {
+    const struct model_stage_options options = { .follow_all_links = follow_links };
     struct model_store store;
     struct penstock_error error = { 0 };
-    if (model_store_open(directory, NULL, &store, &error) != 0)
+    if (model_store_open(directory, &options, &store, &error) != 0)
         return inspect_failed(&error);
     uint32_t n = store.manifest.geometry.num_moe_layers;
     struct layer_summary *layers = calloc(n, sizeof *layers);

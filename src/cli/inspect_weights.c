@@ -378,11 +378,11 @@ static void warn(void *context, const char *words)
     fputc('\n', stderr);
 }
 
-int inspect_weights(const char *path, bool is_directory, bool json, bool list)
+int inspect_weights(const char *path, bool is_directory, bool json, bool list, bool follow_links)
 {
     struct penstock_error error = { 0 };
     if (is_directory) {
-        const struct model_stage_options options = { .warn = warn };
+        const struct model_stage_options options = { .warn = warn, .follow_all_links = follow_links };
         struct model_staged staged;
         if (model_stage(path, &options, &staged, &error) != 0)
             return inspect_failed(&error);

@@ -107,6 +107,19 @@ class Stores(Inspect):
             pass
         self.refused("no manifest.json: packing has not finished", path)
 
+    def test_links_that_lead_outside_are_followed_where_that_is_asked_for(self):
+        store = make_store(self.path("store"))
+        os.rename(layer_path(self.path("store"), 1), self.path("elsewhere"))
+        os.symlink(self.path("elsewhere"), layer_path(self.path("store"), 1))
+        self.refused("experts_00001.xpr: a link that leads outside", self.path("store"))
+        self.assertEqual(self.json(self.path("store"), "--follow-links")["geometry"]["record_stride"], store.stride)
+        make_checkpoint(self.path("model"), shards=1)
+        shard = self.path("model", "model-00001-of-00001.safetensors")
+        os.rename(shard, self.path("shard"))
+        os.symlink(self.path("shard"), shard)
+        self.refused("a link that leads outside", self.path("model"))
+        self.assertEqual(len(self.json(self.path("model"), "--follow-links")["shards"]), 1)
+
     def test_a_layers_file_leads_to_its_directory(self):
         make_store(self.path("store"))
         self.refused("inspect the store's directory", layer_path(self.path("store"), 0))
