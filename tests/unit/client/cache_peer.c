@@ -195,6 +195,7 @@ static void converse(struct conversation *v)
     ssize_t got;
     while ((got = recv(v->fd, in + n, sizeof in - n, 0)) > 0) {
         size_t at = 0, consumed;
+        unsigned together = 0;
         struct penstock_paging_request r;
         struct penstock_wire_fault fault;
         n += (size_t)got;
@@ -202,6 +203,8 @@ static void converse(struct conversation *v)
         while (penstock_paging_request_decode(in + at, n - at, &v->framing, keys, &r, &consumed, &fault) ==
                PENSTOCK_DECODE_OK) {
             at += consumed;
+            if (++together > atomic_load(&v->c->most_unanswered))
+                atomic_store(&v->c->most_unanswered, together);
             while (atomic_load(&v->c->held))
                 sched_yield();
             atomic_fetch_add(&v->c->asked[r.op], 1);

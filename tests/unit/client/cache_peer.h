@@ -28,6 +28,7 @@ struct cache_peer {
     atomic_uint asked[256];          /* by op */
     atomic_uint mget_keys, released; /* in requests of n */
     atomic_uint most_keys;           /* in one of them */
+    atomic_uint most_unanswered;     /* requests that came before the answer to the first of them */
     atomic_uint errors;              /* ST_ERR sent */
     atomic_ulong control_bytes;      /* received, behind the rail handshake */
     atomic_uint raw_bytes;           /* received on a raw connection */
