@@ -68,6 +68,25 @@ static DIR *list(const struct residency_swap *swap)
     return dir;
 }
 
+/* Whether it is of no use: without keep all of them; with it, records without an index that says what they are. */
+static bool is_leftover(struct residency_swap *swap, const char *name)
+{
+    struct swap_geometry geometry;
+    if (is_ours(name, "index", &geometry))
+        return !swap->options.keep;
+    if (!is_ours(name, "swap", &geometry))
+        return false;
+    char index[SWAP_NAME_MAX];
+    swap_index_name(&geometry, "index", index);
+    if (!swap->options.keep)
+        return true;
+    if (faccessat(swap->directory_fd, index, F_OK, 0) == 0 || errno != ENOENT)
+        return false;
+    base_log_error("swap file %s/%s: its index is gone, and with it all of its records", swap->directory, name);
+    swap->corrupt_records++;
+    return true;
+}
+
 /* What a swap without keep left when it was killed, and what one with keep had: the operator does not want it now. */
 static int remove_leftovers(struct residency_swap *swap, struct penstock_error *error)
 {
@@ -75,11 +94,9 @@ static int remove_leftovers(struct residency_swap *swap, struct penstock_error *
     if (!dir)
         return base_error_sys(error, errno, "list %s", swap->directory);
     uint32_t n = 0;
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        struct swap_geometry ignored;
-        if (is_ours(entry->d_name, "swap", &ignored) || is_ours(entry->d_name, "index", &ignored))
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        if (is_leftover(swap, entry->d_name))
             n += unlinkat(swap->directory_fd, entry->d_name, 0) == 0;
-    }
     closedir(dir);
     if (n > 0)
         base_log_info("swap directory %s: removed %u files of an earlier run", swap->directory, n);
@@ -174,7 +191,7 @@ static int start(struct residency_swap *swap, struct penstock_error *error)
     if (swap->directory_fd < 0)
         return base_error_sys(error, errno, "swap directory %s", swap->directory);
     int code = lock_directory(swap, error);
-    if (code == 0 && !swap->options.keep)
+    if (code == 0)
         code = remove_leftovers(swap, error);
     return code != 0 ? code : start_engine(swap, error);
 }

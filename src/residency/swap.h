@@ -27,8 +27,8 @@ struct residency_swap_file; /* the records of one (kind, blob_bytes) */
 enum residency_swap_engine { RESIDENCY_SWAP_AUTO, RESIDENCY_SWAP_URING, RESIDENCY_SWAP_POOL };
 
 /* For tests: asked before each step towards the disk, from any thread. Returns 0; or a negative errno, and the step
- * fails so without being taken; or RESIDENCY_SWAP_LATER, and a transfer goes behind those that wait. It may make
- * *len_bytes of a transfer smaller. */
+ * fails so without being taken; or RESIDENCY_SWAP_LATER, and a transfer that is one piece goes behind those that wait.
+ * It may make *len_bytes of a transfer smaller. */
 enum residency_swap_step {
     RESIDENCY_SWAP_READ,
     RESIDENCY_SWAP_WRITE,
@@ -50,7 +50,8 @@ struct residency_swap_options {
 };
 
 /* Opens a directory that is there, locks it and starts the I/O threads; logs how it will read and write, and why so.
- * Without keep it removes what an earlier swap left in it. ELIMIT: another process has it, the words say which. */
+ * Without keep it removes what an earlier swap left in it; with it, records whose index is gone. ELIMIT: another
+ * process has it, the words say which. */
 PENSTOCK_CHECKED int residency_swap_open(const char *directory, const struct residency_swap_options *options,
                                          struct residency_swap **out, struct penstock_error *error);
 
@@ -119,8 +120,10 @@ struct residency_swap_io {
     int sys_errno;
 
     struct residency_swap_io *next; /* swap's own from here on */
-    uint64_t checksum, moved_bytes;
-    bool write, tidy, begun;
+    uint64_t asked_bytes, checksum;
+    uint32_t pieces;
+    int code;
+    bool write, tidy;
 };
 
 /* Start a transfer; always `done` says how it ended. A record is written once between alloc and free. After a failed
@@ -131,8 +134,10 @@ void residency_swap_read(struct residency_swap_io *io);
 struct residency_swap_stats {
     uint64_t used_bytes, cap_bytes; /* of records that are taken */
     uint64_t used_kind_bytes[RESIDENCY_KINDS], cap_kind_bytes[RESIDENCY_KINDS];
-    uint64_t corrupt_records; /* reads that ended with ECORRUPT */
-    bool uring, direct;       /* how it reads and writes */
+    /* Reads that ended with ECORRUPT, and what was damaged when it was opened: an entry, a header, an index that is
+     * gone or longer than the data, one each. */
+    uint64_t corrupt_records;
+    bool uring, direct; /* how it reads and writes */
 };
 void residency_swap_stats(struct residency_swap *swap, struct residency_swap_stats *out);
 

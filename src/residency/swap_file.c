@@ -50,7 +50,7 @@ static size_t read_some(int fd, uint8_t *to, size_t len, uint64_t offset)
 
 /* Which entries of the index are to be believed. */
 struct belief {
-    bool any, only_this_boot;
+    bool any, only_this_boot, damaged;
 };
 
 static struct belief believe(const struct residency_swap_file *file)
@@ -64,13 +64,13 @@ static struct belief believe(const struct residency_swap_file *file)
         verdict = swap_index_header_decode(bytes, &file->geometry, &header);
     if (verdict == SWAP_INDEX_OTHER) {
         base_log_warning("swap file %s: it is of another version or size of blob; it starts empty", file->index_name);
-        return (struct belief){ 0 };
+        return (struct belief){ .damaged = true };
     }
     if (verdict != SWAP_INDEX_GOOD) {
         base_log_warning("swap file %s: its header is damaged; it is rebuilt from the entries written since this host "
                          "started",
                          file->index_name);
-        return (struct belief){ .any = file->swap->boot != 0, .only_this_boot = true };
+        return (struct belief){ .any = file->swap->boot != 0, .only_this_boot = true, .damaged = true };
     }
     /* What the last run wrote may never have reached the disk, and a removal that did not would bring its key back. */
     bool same = header.boot != 0 && header.boot == file->swap->boot;
@@ -168,9 +168,12 @@ static int begin(struct residency_swap_file *file, struct finding *f, struct pen
     } else {
         swap_records_adopted(file);
         trim(file);
-        base_log_info("swap file %s: %" PRIu64 " records found again%s", file->data_name, file->n_taken,
-                      f->damaged > 0 ? ", others dropped whose entries were damaged" : "");
+        base_log_info("swap file %s: %" PRIu64 " records found again", file->data_name, file->n_taken);
+        if (f->damaged > 0)
+            base_log_error("swap file %s: %" PRIu64 " damaged entries, whose records are dropped", file->index_name,
+                           f->damaged);
     }
+    file->swap->corrupt_records += f->damaged + f->belief.damaged;
     if (code == 0 && file->index_fd >= 0)
         code = swap_header_write(file, false, error);
     return code;

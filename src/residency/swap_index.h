@@ -29,7 +29,7 @@ struct swap_index_header {
 struct swap_index_entry {
     struct residency_key key;
     uint64_t generation;
-    uint64_t checksum;  /* XXH3-64 of the blob */
+    uint64_t checksum;  /* of the blob */
     uint64_t written_s; /* seconds since 1970 */
     uint64_t boot;
 };

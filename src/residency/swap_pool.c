@@ -15,10 +15,10 @@ static ssize_t make(const struct swap_move *move)
 static void *run(void *argument)
 {
     struct residency_swap *swap = argument;
-    struct residency_swap_io *io;
-    while ((io = swap_queue_take(swap, true)) != NULL) {
+    struct swap_piece piece;
+    while (swap_queue_take(swap, &piece)) {
         struct swap_move move;
-        while (swap_io_next(io, &move) && swap_io_moved(io, make(&move)))
+        while (swap_piece_next(&piece, &move) && swap_piece_moved(&piece, make(&move)))
             ;
     }
     return NULL;
@@ -50,7 +50,7 @@ void swap_threads_stop(struct residency_swap *swap)
     pthread_mutex_lock(&swap->queue_lock);
     swap->stopping = true;
     pthread_cond_broadcast(&swap->queue_filled);
-    swap_uring_wake(swap);
+    swap_uring_wake(swap, UINT64_MAX);
     pthread_mutex_unlock(&swap->queue_lock);
     for (uint32_t i = 0; i < swap->n_threads; i++)
         pthread_join(swap->threads[i], NULL);

@@ -5,7 +5,9 @@
  * swap_records.c which records are taken, and by what: alloc, free, extents, caps
  * swap_space.c   what the file system is asked for: fallocate ahead, holes behind
  * swap_entry.c   the index of a kept file: an entry written, cleared
- * swap_io.c      one transfer, step by step, for either engine; the queue before them
+ * swap_queue.c   transfers that wait, handed out in pieces
+ * swap_io.c      one piece, step by step, for either engine; what comes of them all
+ * swap_sum.c     the checksum of a piece
  * swap_uring.c, swap_pool.c   the engines
  *
  * Locks, outermost first: file->space, file->lock, swap->lock; swap->queue_lock is a leaf. */
@@ -29,12 +31,15 @@
 #define SWAP_POOL_THREADS 16
 #define SWAP_URING_THREADS_MAX 4
 #define SWAP_URING_DEPTH 32u
-#define SWAP_TRANSFER_MAX (UINT64_C(1) << 30) /* of one system call */
+
+/* What is read or written at a time. A larger blob is summed by several threads while the rest of it is under way; less
+ * than this would cost the disk something. */
+#define SWAP_PIECE_BYTES (UINT64_C(1) << 20)
 
 /* 16 bytes a record, whatever is in it. */
 union swap_record {
     struct {
-        uint64_t checksum; /* XXH3-64 of the blob */
+        uint64_t checksum; /* of the blob: its pieces' in sum */
         uint64_t identity; /* a hash of key and generation; 0: nothing written yet */
     } taken;
     struct {
@@ -114,13 +119,30 @@ struct swap_stamp {
     uint64_t checksum, identity;
 };
 
-/* ---- swap_io.c ---- */
-void swap_queue_push(struct residency_swap *swap, struct residency_swap_io *io);
-/* The oldest one, or NULL: with wait only when the swap stops. */
-struct residency_swap_io *swap_queue_take(struct residency_swap *swap, bool wait);
-/* queue_lock is held. */
-struct residency_swap_io *swap_queue_pop(struct residency_swap *swap);
+/* Part of a transfer, in an engine's hands. */
+struct swap_piece {
+    struct residency_swap_io *io;
+    uint64_t offset_bytes, len_bytes; /* in the blob */
+    uint64_t moved_bytes;             /* of it, so far */
+    uint64_t checksum;
+    bool begun;
+};
 
+/* ---- swap_queue.c ---- */
+void swap_queue_push(struct residency_swap *swap, struct residency_swap_io *io);
+/* The next piece of the oldest transfer; false: there is none. queue_lock is held. */
+bool swap_queue_pop(struct residency_swap *swap, struct swap_piece *piece);
+/* The same, waiting until there is one. False: the swap stops. */
+bool swap_queue_take(struct residency_swap *swap, struct swap_piece *piece);
+/* A piece that is over, 0 or a PENSTOCK_E and its errno; the first that failed takes along what was not handed out.
+ * True: it was the transfer's last, and io->code, sys_errno and checksum are those of the whole. */
+PENSTOCK_CHECKED bool swap_queue_piece_over(const struct swap_piece *piece, int code, int sys_errno);
+/* A transfer of one piece goes behind all others. */
+void swap_queue_again(struct residency_swap_io *io);
+/* `done` has returned. */
+void swap_queue_gone(struct residency_swap *swap);
+
+/* ---- swap_io.c ---- */
 struct swap_move {
     int fd;
     uint8_t *at;
@@ -128,17 +150,21 @@ struct swap_move {
     off_t offset_bytes;
     bool write;
 };
-/* The next move of a transfer. False: there is none for now, it has ended or gone behind the others. */
-bool swap_io_next(struct residency_swap_io *io, struct swap_move *move);
-/* What came of it, as pread returns it but with a negative errno. True: swap_io_next has more. */
-bool swap_io_moved(struct residency_swap_io *io, ssize_t result);
+/* The next move of a piece. False: there is none for now, it is over or behind the others. */
+bool swap_piece_next(struct swap_piece *piece, struct swap_move *move);
+/* What came of it, as pread returns it but with a negative errno. True: swap_piece_next has more. */
+bool swap_piece_moved(struct swap_piece *piece, ssize_t result);
 int swap_hook(const struct residency_swap *swap, enum residency_swap_step step, uint64_t offset_bytes, size_t *len);
 uint64_t swap_identity(const struct residency_key *key, uint64_t generation);
+
+/* ---- swap_sum.c ---- */
+uint64_t swap_sum(const void *bytes, size_t len, uint64_t seed); /* XXH3-64 */
 
 /* ---- engines ---- */
 /* 0 or a negative errno: the kernel does not let us. */
 int swap_uring_start(struct residency_swap *swap);
-void swap_uring_wake(struct residency_swap *swap); /* queue_lock is held */
+/* So many pieces have come; queue_lock is held. */
+void swap_uring_wake(struct residency_swap *swap, uint64_t pieces);
 void swap_uring_free(struct residency_swap *swap); /* its threads have ended */
 int swap_pool_start(struct residency_swap *swap);
 /* With all signals blocked. A positive errno. */

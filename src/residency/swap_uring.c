@@ -15,35 +15,43 @@ struct swap_ring {
     uint64_t woken;  /* what the eventfd's read lands in */
     bool listening;  /* that read is in the ring */
     bool asleep;     /* queue_lock: to be woken for what comes */
-    uint32_t flying; /* transfers in the ring */
+    uint32_t n_idle; /* pieces that are not in the ring */
+    struct swap_piece pieces[SWAP_URING_DEPTH], *idle[SWAP_URING_DEPTH];
 };
 
-void swap_uring_wake(struct residency_swap *swap)
+/* The ring that this thread runs. */
+static _Thread_local struct swap_ring *mine;
+
+void swap_uring_wake(struct residency_swap *swap, uint64_t pieces)
 {
-    for (int i = 0; i < SWAP_URING_THREADS_MAX; i++) {
+    /* From within `done`: this thread has room for a piece, and looks at the queue next. */
+    if (mine && mine->swap == swap && !swap->queue_head->next)
+        pieces--;
+    for (int i = 0; i < SWAP_URING_THREADS_MAX && pieces > 0; i++) {
         struct swap_ring *ring = swap->rings[i];
         if (!ring || !ring->asleep)
             continue;
         ring->asleep = false;
         (void)eventfd_write(ring->wake_fd, 1); /* it cannot fail: the counter is far from full */
-        if (!swap->stopping)
-            return;
+        pieces--;
     }
 }
 
-/* There is room: the ring has a place for every transfer, and one for the eventfd. */
-static void fly(struct swap_ring *ring, struct residency_swap_io *io)
+/* There is room: the ring has a place for every piece, and one for the eventfd. Whether something is in it now. */
+static bool fly(struct swap_ring *ring, struct swap_piece *piece)
 {
     struct swap_move move;
-    if (!swap_io_next(io, &move))
-        return;
+    if (!swap_piece_next(piece, &move)) {
+        ring->idle[ring->n_idle++] = piece;
+        return false;
+    }
     struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->ring);
     if (move.write)
         io_uring_prep_write(sqe, move.fd, move.at, (unsigned)move.len_bytes, (uint64_t)move.offset_bytes);
     else
         io_uring_prep_read(sqe, move.fd, move.at, (unsigned)move.len_bytes, (uint64_t)move.offset_bytes);
-    io_uring_sqe_set_data(sqe, io);
-    ring->flying++;
+    io_uring_sqe_set_data(sqe, piece);
+    return true;
 }
 
 static void listen_for_more(struct swap_ring *ring)
@@ -61,48 +69,54 @@ static bool fill(struct swap_ring *ring)
 {
     struct residency_swap *swap = ring->swap;
     for (;;) {
+        struct swap_piece *piece = ring->n_idle > 0 ? ring->idle[ring->n_idle - 1] : NULL;
         pthread_mutex_lock(&swap->queue_lock);
-        struct residency_swap_io *io = ring->flying < SWAP_URING_DEPTH ? swap_queue_pop(swap) : NULL;
-        ring->asleep = !io && ring->flying < SWAP_URING_DEPTH && !swap->stopping;
-        bool over = !io && swap->stopping && ring->flying == 0;
+        bool any = piece && swap_queue_pop(swap, piece);
+        ring->asleep = !any && piece && !swap->stopping;
+        bool over = !any && swap->stopping && ring->n_idle == SWAP_URING_DEPTH;
         pthread_mutex_unlock(&swap->queue_lock);
-        if (!io)
+        if (!any)
             return !over;
-        fly(ring, io);
-        /* The first goes at once, not when the last is summed. */
-        if (ring->flying > 0)
+        ring->n_idle--;
+        /* A write is summed before it flies, and does not wait until the next one is. */
+        bool write = piece->io->write;
+        if (fly(ring, piece) && write)
             (void)io_uring_submit(&ring->ring);
     }
 }
 
-/* One completion, if there is one. Its blob is summed in here, and what is queued meanwhile should not wait for the
- * next one's as well. */
+/* One completion, if there is one. */
 static bool reap(struct swap_ring *ring)
 {
     struct io_uring_cqe *cqe;
     if (io_uring_peek_cqe(&ring->ring, &cqe) != 0)
         return false;
-    struct residency_swap_io *io = io_uring_cqe_get_data(cqe);
+    struct swap_piece *piece = io_uring_cqe_get_data(cqe);
     int result = cqe->res;
     io_uring_cqe_seen(&ring->ring, cqe);
-    if (!io) {
+    if (!piece)
         ring->listening = false;
-        return true;
-    }
-    ring->flying--;
-    if (swap_io_moved(io, result))
-        fly(ring, io);
+    else if (swap_piece_moved(piece, result))
+        (void)fly(ring, piece);
+    else
+        ring->idle[ring->n_idle++] = piece;
     return true;
 }
 
 static void *run(void *argument)
 {
-    struct swap_ring *ring = argument;
+    struct swap_ring *ring = mine = argument;
+    for (struct swap_piece *piece = ring->pieces; piece < ring->pieces + SWAP_URING_DEPTH; piece++)
+        ring->idle[ring->n_idle++] = piece;
     while (fill(ring)) {
         listen_for_more(ring);
         (void)io_uring_submit_and_wait(&ring->ring, 1);
-        while (reap(ring))
+        /* What was read is summed in here: what waits meanwhile goes to the disk after each. */
+        while (reap(ring)) {
             (void)fill(ring);
+            if (io_uring_sq_ready(&ring->ring) > 0)
+                (void)io_uring_submit(&ring->ring);
+        }
     }
     return NULL;
 }

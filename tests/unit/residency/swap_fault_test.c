@@ -20,10 +20,11 @@ static struct swap_rig rig;
 /* What the disk does: by step, and in which of its calls. */
 struct disk {
     struct residency_swap_hook hook;
-    _Atomic int fail[4]; /* the errno of every call of this step; 0: none */
-    _Atomic int later;   /* transfers that go behind the others, so many times */
-    _Atomic size_t most; /* bytes of one call; 0: no bound */
-    _Atomic int hold;    /* writes wait while it is set */
+    _Atomic int fail[4];                /* the errno of every call of this step; 0: none */
+    _Atomic int later;                  /* transfers that go behind the others, so many times */
+    _Atomic size_t most;                /* bytes of one call; 0: no bound */
+    _Atomic int hold;                   /* writes wait while it is set */
+    _Atomic uint64_t bad_bytes, bad_at; /* a range of the file that cannot be read or written */
     _Atomic uint64_t calls[4];
     bool random;
     _Atomic uint64_t seed;
@@ -31,13 +32,14 @@ struct disk {
 
 static int before(void *user, enum residency_swap_step step, uint64_t offset_bytes, size_t *len_bytes)
 {
-    (void)offset_bytes;
     struct disk *disk = user;
     disk->calls[step]++;
     if (disk->fail[step])
         return -disk->fail[step];
     if (step != RESIDENCY_SWAP_READ && step != RESIDENCY_SWAP_WRITE)
         return 0;
+    if (offset_bytes < disk->bad_at + disk->bad_bytes && disk->bad_at < offset_bytes + *len_bytes)
+        return -EIO;
     uint64_t state = disk->seed += 77, random = disk->random ? test_random(&state) : 0;
     if (disk->random && random % 3 == 0)
         return RESIDENCY_SWAP_LATER;
@@ -57,11 +59,17 @@ static int before(void *user, enum residency_swap_step step, uint64_t offset_byt
 
 static struct disk disk;
 
-static void start(enum residency_swap_engine engine, bool keep)
+static void start_with(enum residency_swap_engine engine, bool keep, uint64_t blob_bytes)
 {
     memset(&disk, 0, sizeof disk);
     disk.hook = (struct residency_swap_hook){ .before = before, .user = &disk };
-    swap_rig_start(&rig, BLOB, &(struct residency_swap_options){ .engine = engine, .keep = keep, .hook = &disk.hook });
+    swap_rig_start(&rig, blob_bytes,
+                   &(struct residency_swap_options){ .engine = engine, .keep = keep, .hook = &disk.hook });
+}
+
+static void start(enum residency_swap_engine engine, bool keep)
+{
+    start_with(engine, keep, BLOB);
 }
 
 static const enum residency_swap_engine engines[] = { RESIDENCY_SWAP_POOL, RESIDENCY_SWAP_AUTO };
@@ -120,6 +128,41 @@ static void a_failed_write_says_why_and_its_record_holds_nothing(void **state)
         swap_rig_close(&rig);
         swap_rig_open(&rig);
         assert_int_equal(rig.n_found, 0);
+        swap_rig_remove(&rig);
+    }
+}
+
+static void one_bad_piece_fails_the_transfer_once_and_no_other(void **state)
+{
+    (void)state;
+    for_each_engine(e)
+    {
+        const uint64_t blob_bytes = 5 * SWAP_PIECE_BYTES + 4096;
+        start_with(engines[e], false, blob_bytes);
+        uint32_t good = swap_rig_put(&rig, 1, 1), bad = swap_rig_put(&rig, 2, 1), after = swap_rig_put(&rig, 3, 1);
+        for (uint64_t piece = 0; piece <= 5; piece++) {
+            disk.bad_at = bad * blob_bytes + piece * SWAP_PIECE_BYTES;
+            disk.bad_bytes = 4096;
+            struct swap_rig_io io[3] = { 0 };
+            void *blobs[3];
+            const uint32_t records[3] = { good, bad, after };
+            for (uint64_t i = 0; i < 3; i++) {
+                blobs[i] = swap_rig_blob(&rig);
+                swap_rig_submit(&rig, &io[i], false, records[i], i + 1, 1, blobs[i]);
+            }
+            for (uint64_t i = 0; i < 3; i++) {
+                assert_int_equal(swap_rig_wait(&io[i]), i == 1 ? PENSTOCK_ESYS : 0);
+                assert_int_equal(io[i].io.sys_errno, i == 1 ? EIO : 0);
+                free(blobs[i]);
+            }
+            residency_swap_free(rig.file, bad);
+            assert_int_equal(take(), bad);
+            assert_int_equal(swap_rig_write(&rig, bad, 2, 2), PENSTOCK_ESYS);
+            disk.bad_bytes = 0;
+            assert_int_equal(swap_rig_read(&rig, bad, 2, 2), PENSTOCK_ECORRUPT);
+            assert_int_equal(swap_rig_write(&rig, bad, 2, 1), 0);
+            assert_int_equal(swap_rig_read(&rig, bad, 2, 1), 0);
+        }
         swap_rig_remove(&rig);
     }
 }
@@ -369,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_writes_and_reads_are_gone_on_with),
         cmocka_unit_test(a_failed_write_says_why_and_its_record_holds_nothing),
+        cmocka_unit_test(one_bad_piece_fails_the_transfer_once_and_no_other),
         cmocka_unit_test(a_write_that_stops_half_way_is_never_data),
         cmocka_unit_test(a_failed_read_can_be_tried_again),
         cmocka_unit_test(transfers_that_are_late_or_out_of_order_all_end_well),

@@ -66,6 +66,14 @@ static void io_uring_brings_back_what_it_wrote(void **state)
     many_at_once(&uring, BLOB, MANY);
 }
 
+/* Three pieces and some; more of them than a ring has room for. */
+static void large_blobs_go_and_come_in_pieces(void **state)
+{
+    (void)state;
+    many_at_once(&pool, (UINT64_C(3) << 20) + 4096, 12);
+    many_at_once(&uring, (UINT64_C(3) << 20) + 4096, 24);
+}
+
 static void a_blob_larger_than_an_extent_has_one_of_its_own(void **state)
 {
     (void)state;
@@ -237,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pool_brings_back_what_it_wrote),
         cmocka_unit_test(io_uring_brings_back_what_it_wrote),
+        cmocka_unit_test(large_blobs_go_and_come_in_pieces),
         cmocka_unit_test(a_blob_larger_than_an_extent_has_one_of_its_own),
         cmocka_unit_test(another_key_or_generation_is_not_what_was_written),
         cmocka_unit_test(a_record_used_again_no_longer_has_its_old_blob),
