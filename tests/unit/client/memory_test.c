@@ -1,5 +1,5 @@
 /* Every allocation of a session's life is made to fail, one after the other: linked with --wrap. */
-#include "fake_peer.h"
+#include "fake_experts.h"
 
 #include <penstock/lora.h>
 
@@ -124,6 +124,60 @@ static int live_with_an_adapter(int fds[2])
     return code;
 }
 
+static int fetch_two(const struct fake_peer *f, const uint8_t *replies, size_t len, struct penstock_error *error)
+{
+    const struct penstock_expert_arena arena = { .size = sizeof arena, .slots = 2 };
+    const struct penstock_fetch good = { .size = sizeof good, .layer = 1, .expert = 2 };
+    const struct penstock_fetch refused = { .size = sizeof refused, .slot = 1, .priority = PENSTOCK_FETCH_GUESS };
+    penstock_op op, bad;
+    int code = penstock_experts_arena(f->session, &arena, error);
+    code = code ? code : penstock_submit_fetch(f->session, &good, &op, error);
+    code = code ? code : penstock_submit_fetch(f->session, &refused, &bad, error);
+    if (code)
+        return code;
+    assert_int_equal(penstock_fetch_promote(f->session, bad), 0);
+    fake_send(f, replies, len);
+    code = penstock_wait(f->session, op, NULL, error);
+    assert_int_equal(penstock_wait(f->session, bad, NULL, error), PENSTOCK_EREFUSED);
+    if (code == 0) {
+        long left = until_failure;
+        until_failure = -1; /* the test's own */
+        assert_record(f->session, 0, 1, 2);
+        until_failure = left;
+    }
+    return code;
+}
+
+/* Opens a store, makes an arena, fetches a record and is refused another. */
+static int live_with_experts(int fds[2])
+{
+    struct fake_peer f = { .fd = fds[0] };
+    struct net_stream stream;
+    struct penstock_error error = { 0 };
+    long left = until_failure;
+    until_failure = -1; /* what follows is the peer's */
+    size_t len = 1 + (size_t)store_stride() + 1;
+    uint8_t *replies = calloc(1, len);
+    char *json = store_json("v1");
+    store_record(1, 2, replies + 1);
+    replies[len - 1] = PENSTOCK_STATUS_ERR;
+    until_failure = left;
+
+    net_stream_plain(&stream, fds[1]);
+    int code = client_experts_on_stream(&stream, "v1", NULL, &f.session, &f.open, &error);
+    if (code == 0) {
+        fake_send_text(&f, json);
+        code = penstock_wait(f.session, f.open, NULL, &error);
+        code = code ? code : fetch_two(&f, replies, len, &error);
+        if (code)
+            assert_int_not_equal(error.message[0], 0);
+        penstock_session_free(f.session);
+    }
+    free(json);
+    free(replies);
+    return code;
+}
+
 static void fail_one_after_the_other(int (*life)(int fds[2]))
 {
     bool all_went_well = false;
@@ -155,9 +209,16 @@ static void every_allocation_of_a_landing_may_fail(void **state)
     fail_one_after_the_other(live_with_an_adapter);
 }
 
+static void every_allocation_of_fetches_may_fail(void **state)
+{
+    (void)state;
+    fail_one_after_the_other(live_with_experts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(every_allocation_may_fail),
+                                        cmocka_unit_test(every_allocation_of_fetches_may_fail),
                                         cmocka_unit_test(every_allocation_of_a_landing_may_fail) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
