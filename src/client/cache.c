@@ -388,12 +388,6 @@ static size_t regions(const struct penstock_session *s)
     return 1;
 }
 
-static void tune(const struct penstock_session *s, struct rail_engine_config *config)
-{
-    config->piece_bytes = s->cache->chunk_bytes;
-    config->depth = s->cache->depth;
-}
-
 static enum client_purpose again(const struct penstock_session *s)
 {
     (void)s;
@@ -421,7 +415,6 @@ const struct client_tier client_cache_tier = { .peer = "cache peer",
                                                .dialect = PENSTOCK_READ_WRITE,
                                                .regions = regions,
                                                .region_bytes = region_bytes,
-                                               .tune = tune,
                                                .lister = &client_cache_stats_tier,
                                                .listed = client_cache_listed,
                                                .one_stream = true,

@@ -19,7 +19,6 @@ struct client_op;
 struct rail_listing;
 struct penstock_error;
 struct penstock_session;
-struct rail_engine_config;
 
 struct client_tier {
     const char *peer;         /* "weight peer": goes before the peer's name in messages */
@@ -65,8 +64,6 @@ struct client_tier {
      * one's tier where it is another. NULL: it lists none, and they are counted on. */
     const struct client_tier *lister;
     int (*listed)(const struct penstock_session *asked, struct rail_listing *out, struct penstock_error *error);
-    /* How its rail engine is to work. NULL: as it does by itself. */
-    void (*tune)(const struct penstock_session *s, struct rail_engine_config *config);
     /* What the frozen protocol's peers of this tier speak beside verbs. */
     bool frozen_tcp;
     /* The session's own stream is the one that its rails hang on, and none is built anew: what they reach, or hold,

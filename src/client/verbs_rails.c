@@ -39,19 +39,17 @@ static int watch_devices(const struct penstock_session *s, struct penstock_error
 static int make_engine(struct penstock_session *s, struct penstock_error *error)
 {
     struct client_verbs *v = s->verbs;
-    struct rail_engine_config config = { .devices = &v->devices,
-                                         .pds = v->pds,
-                                         .n_rails = v->devices.n,
-                                         .deadline_ns = v->rail_deadline_ns,
-                                         .rail_failed = client_verbs_rail_failed,
-                                         .peer_gone = client_verbs_peer_gone,
-                                         .context = s };
+    const struct rail_engine_config config = { .devices = &v->devices,
+                                               .pds = v->pds,
+                                               .n_rails = v->devices.n,
+                                               .deadline_ns = v->rail_deadline_ns,
+                                               .rail_failed = client_verbs_rail_failed,
+                                               .peer_gone = client_verbs_peer_gone,
+                                               .context = s };
     if (v->engine)
         return 0;
     for (size_t i = 0; i < v->pairing.n; i++)
         v->slots[v->pairing.own[i]].paired = true;
-    if (s->tier->tune)
-        s->tier->tune(s, &config);
     int code = watch_devices(s, error);
     code = code ? code : rail_engine_new(&config, &v->engine, error);
     v->up = code == 0;

@@ -63,8 +63,7 @@ static inline const struct rail_range *past_run(const struct rail_range *range, 
     return range;
 }
 
-/* Takes ranges, from the transfer's next one on, for as long as they touch at the peer and there is room: piece_bytes,
- * or up to max_bytes where that leaves no stub. */
+/* Takes ranges, from the transfer's next one on, for as long as they touch at the peer and there is room. */
 static void fill(struct rail_transfer *transfer, struct rail_work *work, uint64_t piece_bytes, uint64_t max_bytes,
                  uint32_t sges_max)
 {
@@ -130,8 +129,6 @@ struct rail_work *rail_cut(struct rail_engine *engine, struct rail_transfer *tra
     }
     if (piece_bytes > max_bytes)
         piece_bytes = max_bytes;
-    if (engine->config.piece_bytes > 0)
-        max_bytes = 0; /* all are of one length, a stub at the end too */
     struct rail_work *work = work_new(engine);
     if (!work) {
         if (cell != RAIL_BOUNCE_NONE)

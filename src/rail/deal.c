@@ -123,8 +123,6 @@ static double share_left(const struct rail_engine *engine, const struct rail_slo
 /* So that one takes PIECE_NS; towards the end half of what the rail is still to get, and then that. */
 static uint64_t piece_bytes(const struct rail_engine *engine, const struct rail_slot *slot)
 {
-    if (engine->config.piece_bytes > 0)
-        return engine->config.piece_bytes;
     double want = slot->weight * PIECE_NS, min = (double)RAIL_PIECE_MIN, max = (double)RAIL_PIECE_MAX;
     want = want < min ? min : want > max ? max : want;
     if ((double)engine->left_bytes * slot->weight < engine->weight * want * 4) {

@@ -68,7 +68,6 @@ struct rail_engine_config {
     size_t n_rails;                     /* slots: one for each of devices */
     int64_t deadline_ns;      /* of a rail that has work outstanding and completes none; 0: RAIL_DEADLINE_NS */
     uint32_t depth;           /* work requests posted on a rail at once; 0: chosen */
-    uint64_t piece_bytes;     /* ranges are cut in pieces of this length, and what is left at the end; 0: chosen */
     uint32_t outstanding_max; /* of work requests on all rails together; 0: no such limit. For comparisons. */
     uint64_t bounce_bytes;    /* 0: chosen */
     /* Slot i has lost its rail: QP and CQ are freed already, its work is queued again or has ended. Called as done is,

@@ -167,32 +167,6 @@ static void a_blob_is_one_write_and_one_read(void **state)
     }
 }
 
-static void a_blob_is_cut_in_chunks_where_the_session_says_so(void **state)
-{
-    (void)state;
-    const struct penstock_cache cache = arena_of(CACHE_BLOB);
-    struct penstock_session *s;
-    penstock_op op;
-    peer = (struct cache_peer){ 0 };
-    cache_peer_begin(&peer, 2);
-    assert_int_equal(client_cache_start(peer.p.client, peer.p.name, &cache, NULL, &s, &op, NULL), 0);
-    s->cache->chunk_bytes = 3072;
-    s->cache->depth = 4;
-    assert_int_equal(finish(s, op), 0);
-    uint32_t region = region_of(s);
-    lay_blobs(MANY);
-    assert_int_equal(run(s, PENSTOCK_BLOB_PUT, region, MANY), 0);
-    assert_int_equal(work_requests(s), 3 * MANY);
-    for (size_t i = 0; i < 2; i++) {
-        struct rail_stats stats;
-        rail_engine_stats(s->verbs->engine, i, &stats);
-        assert_in_range(stats.outstanding_max, 1, 4);
-    }
-    for (uint32_t i = 0; i < MANY; i++)
-        assert_blob(cache_peer_blob(&peer, i), i);
-    end(s);
-}
-
 static void a_part_of_a_blob_is_all_that_is_read(void **state)
 {
     (void)state;
@@ -631,7 +605,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_blob_is_one_write_and_one_read),
-        cmocka_unit_test(a_blob_is_cut_in_chunks_where_the_session_says_so),
         cmocka_unit_test(a_part_of_a_blob_is_all_that_is_read),
         cmocka_unit_test(misses_and_refusals_are_each_blobs_own),
         cmocka_unit_test(a_peer_without_a_slot_refuses_all_and_goes_on),
