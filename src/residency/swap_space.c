@@ -36,9 +36,11 @@ static int set_aside(struct residency_swap_file *file, uint32_t record, uint32_t
     int code = swap_hook(file->swap, RESIDENCY_SWAP_GROW, record * blob_bytes, &(size_t){ n * blob_bytes });
     if (code != 0 || file->no_fallocate)
         return code;
-    code = allocate(file->data_fd, 0, record * blob_bytes, n * blob_bytes);
-    if (code == 0 && file->keep)
+    /* The index first: of a disk that cannot hold the data, some file systems give it all there is. */
+    if (file->keep)
         code = allocate(file->index_fd, 0, swap_index_entry_offset(record), (uint64_t)n * SWAP_INDEX_ENTRY_BYTES);
+    if (code == 0)
+        code = allocate(file->data_fd, 0, record * blob_bytes, n * blob_bytes);
     if (code != -EOPNOTSUPP && code != -ENOSYS)
         return code;
     file->no_fallocate = true;
@@ -66,13 +68,14 @@ int swap_space_ensure(struct residency_swap_file *file, uint32_t record)
         base_list_append(&file->partial, &extent->node);
     }
     pthread_mutex_unlock(&file->lock);
+    bool whole = code == 0;
     /* What is left of the disk is used to the last record. */
     if (code == -ENOSPC || code == -EDQUOT) {
         extent->partly = true;
         code = set_aside(file, record, 1);
     }
     pthread_mutex_unlock(&file->space);
-    if (code == 0) {
+    if (whole) {
         pthread_mutex_lock(&file->swap->lock);
         file->swap->full_until_ns = 0;
         pthread_mutex_unlock(&file->swap->lock);
