@@ -19,7 +19,7 @@
 struct request {
     uint8_t op;
     bool last;     /* nothing is parsed behind it: the connection ends with it */
-    bool may_wait; /* FETCH: for a disk */
+    bool may_wait; /* FETCH: for a disk, as it was when it was looked at */
     uint32_t len_bytes;
     struct residency_key key;
     uint64_t value;     /* and READ's and WRITE's offset */
@@ -38,6 +38,7 @@ struct plane {
     uint8_t features[PENSTOCK_PAGING_REPLY_BYTES_MAX];
 
     unsigned first, n;         /* in the queue */
+    unsigned ahead, ahead_max; /* so many of them have been looked at: their faults are started */
     unsigned changing, bodies; /* of them, PUTs and REMOVEs, and those with a part of a body in the buffer */
     bool open;                 /* the last one's body is not all here: what follows it is not parsed */
     unsigned n_held, held_max;
@@ -53,15 +54,37 @@ struct plane {
 
 /* ---- parsing ---- */
 
-static bool in_queue(const struct plane *p, const struct residency_key *key)
+static struct request *queued(struct plane *p, unsigned i)
 {
-    for (unsigned i = 0; i < p->n; i++) {
-        const struct request *r = &p->queue[(p->first + i) % PENSTOCK_UNANSWERED_MAX];
-        bool changes = r->op == PENSTOCK_OP_PUT || r->op == PENSTOCK_OP_REMOVE;
-        if (changes && r->key.low == key->low && r->key.high == key->high)
+    return &p->queue[(p->first + i) % PENSTOCK_UNANSWERED_MAX];
+}
+
+/* Whether one of the first n in the queue puts or removes key. */
+static bool changes(struct plane *p, unsigned n, const struct residency_key *key)
+{
+    for (unsigned i = 0; i < n && p->changing > 0; i++) {
+        const struct request *r = queued(p, i);
+        if ((r->op == PENSTOCK_OP_PUT || r->op == PENSTOCK_OP_REMOVE) && r->key.low == key->low &&
+            r->key.high == key->high)
             return true;
     }
     return false;
+}
+
+/* Starts the faults of FETCHes in the order that they will be answered in, as far as there is room for them: too far
+ * ahead, and what comes in would push out what is to be sent next. */
+static void look_ahead(struct plane *p)
+{
+    for (; p->ahead < p->n && p->ahead < p->ahead_max; p->ahead++) {
+        struct request *r = queued(p, p->ahead);
+        if (r->op != PENSTOCK_OP_FETCH || p->blob_bytes == 0)
+            continue;
+        bool changing = changes(p, p->ahead, &r->key);
+        enum residency_ahead ahead = changing ? RESIDENCY_AHEAD_COMING : residency_prefetch(p->client, r->key);
+        r->may_wait = ahead != RESIDENCY_AHEAD_NOW;
+        if (ahead == RESIDENCY_AHEAD_LATER)
+            return;
+    }
 }
 
 /* Splits what has come of a body from what has not. */
@@ -84,10 +107,6 @@ static void enqueue(struct plane *p, const struct penstock_paging_request *from)
                          .value = from->op == PENSTOCK_OP_READ || from->op == PENSTOCK_OP_WRITE ? from->offset
                                                                                                 : from->value };
     switch (from->op) {
-    case PENSTOCK_OP_FETCH:
-        r.may_wait =
-            p->blob_bytes > 0 && ((p->changing > 0 && in_queue(p, &r.key)) || residency_prefetch(p->client, r.key));
-        break;
     case PENSTOCK_OP_PUT:
         find_body(p, &r, p->blob_bytes);
         break;
@@ -107,15 +126,15 @@ static void enqueue(struct plane *p, const struct penstock_paging_request *from)
         break;
     }
     p->changing += r.op == PENSTOCK_OP_PUT || r.op == PENSTOCK_OP_REMOVE;
-    p->queue[(p->first + p->n++) % PENSTOCK_UNANSWERED_MAX] = r;
+    *queued(p, p->n++) = r;
 }
 
-static bool ends(const struct plane *p)
+static bool ends(struct plane *p)
 {
-    return p->n > 0 && p->queue[(p->first + p->n - 1) % PENSTOCK_UNANSWERED_MAX].last;
+    return p->n > 0 && queued(p, p->n - 1)->last;
 }
 
-static void parse(struct plane *p)
+static void parse_some(struct plane *p)
 {
     while (p->n < PENSTOCK_UNANSWERED_MAX && !p->open && !ends(p)) {
         struct penstock_paging_request request;
@@ -126,6 +145,12 @@ static void parse(struct plane *p)
             request = (struct penstock_paging_request){ .op = OP_REFUSED };
         enqueue(p, &request);
     }
+}
+
+static void parse(struct plane *p)
+{
+    parse_some(p);
+    look_ahead(p);
 }
 
 /* ---- replying ---- */
@@ -173,7 +198,8 @@ static int reply_bytes(struct plane *p, const uint8_t *bytes, uint64_t len, stru
 static int fetch(struct plane *p, const struct request *r, struct penstock_error *error)
 {
     struct residency_copy copy;
-    int code = r->may_wait ? catch_up(p, error) : 0;
+    /* What was on disk when it was asked for may be here by now: then several go at once. */
+    int code = r->may_wait && residency_prefetch(p->client, r->key) != RESIDENCY_AHEAD_NOW ? catch_up(p, error) : 0;
     if (code)
         return code;
     enum residency_status status = residency_fetch_begin(p->client, r->key, &copy);
@@ -292,13 +318,14 @@ static int answer(struct plane *p, const struct request *r, struct penstock_erro
 /* The first in the queue stays in it until it is answered: what is parsed meanwhile goes behind it. */
 static int answer_first(struct plane *p, struct penstock_error *error)
 {
-    const struct request *r = &p->queue[p->first];
+    const struct request *r = queued(p, 0);
     int code = answer(p, r, error);
     p->changing -= r->op == PENSTOCK_OP_PUT || r->op == PENSTOCK_OP_REMOVE;
     p->bodies -= r->body_here > 0;
     p->open = p->open && r->body_left == 0;
     p->first = (p->first + 1) % PENSTOCK_UNANSWERED_MAX;
     p->n--;
+    p->ahead -= p->ahead > 0;
     return code;
 }
 
@@ -315,7 +342,7 @@ static enum peer_end serve(struct plane *p)
     for (;;) {
         parse(p);
         while (p->n > 0) {
-            const struct request *r = &p->queue[p->first];
+            const struct request *r = queued(p, 0);
             if (r->last) {
                 if (flush(p, &error))
                     return broken(p, &error);
@@ -354,7 +381,8 @@ enum peer_end peer_cache_tcp_serve(struct peer_connection *c, struct residency_c
         p->blob_bytes = blob_bytes;
         p->stream = stream;
         uint64_t slots = blob_bytes > 0 ? p->memory.len_bytes / blob_bytes : 0;
-        p->held_max = slots < 4 ? 1 : (unsigned)base_min_u64(slots / 4, HELD_MAX);
+        p->held_max = (unsigned)base_max_u64(base_min_u64(slots / 4, HELD_MAX), 1);
+        p->ahead_max = (unsigned)base_max_u64(base_min_u64(slots / 2, PENSTOCK_UNANSWERED_MAX), 1);
         peer_transfer_init(&p->transfer, &c->stream);
         describe_features(p);
         end = serve(p);

@@ -14,6 +14,7 @@ struct control {
     struct peer_connection *connection;
     struct residency_client *client;
     struct peer_cache_stream *stream;
+    uint32_t slots;
     size_t n_out;
     uint8_t out[OUT_BYTES];
 };
@@ -60,10 +61,13 @@ static int mget(struct control *k, const struct penstock_paging_request *r, stru
     int code = flush(k, error);
     if (code)
         return code;
-    for (uint32_t i = 0; i < r->n_keys; i++)
-        residency_prefetch(k->client, key_of(&r->keys[i]));
+    uint32_t ahead = 0; /* faults run ahead as far as there is room for them */
+    const uint32_t ahead_max = k->slots < 4 ? 1 : k->slots / 4;
     for (uint32_t i = 0; i < r->n_keys; i++) {
         uint64_t offset = 0;
+        while (ahead < r->n_keys && ahead <= i + ahead_max &&
+               residency_prefetch(k->client, key_of(&r->keys[ahead])) != RESIDENCY_AHEAD_LATER)
+            ahead++;
         enum residency_status status = residency_mget(k->client, key_of(&r->keys[i]), &offset);
         reply(k, r->op, status, offset);
     }
@@ -161,7 +165,7 @@ static bool answer_all(struct control *k, enum peer_end *end)
     return d == PENSTOCK_DECODE_MORE;
 }
 
-static enum peer_end serve_paging(struct peer_connection *c, struct residency_client *client)
+static enum peer_end serve_paging(struct peer_connection *c, struct residency_client *client, uint64_t blob_bytes)
 {
     struct control *k = malloc(sizeof *k);
     struct peer_cache_stream *stream = peer_cache_stream_new(c, false, 0);
@@ -170,6 +174,7 @@ static enum peer_end serve_paging(struct peer_connection *c, struct residency_cl
         k->connection = c;
         k->client = client;
         k->stream = stream;
+        k->slots = (uint32_t)(residency_memory(client).len_bytes / blob_bytes); /* 2^30 at most */
         k->n_out = 0;
         /* Between its requests it may be reading what it has pinned and writing what it has reserved. */
         while (answer_all(k, &end) &&
@@ -196,7 +201,7 @@ static enum peer_end serve_raw(struct peer_connection *c)
 
 enum peer_end peer_cache_verbs_serve(struct peer_connection *c, struct peer_cache_rails *rails, uint64_t blob_bytes)
 {
-    enum peer_end end = blob_bytes > 0 ? serve_paging(c, rails->client) : serve_raw(c);
+    enum peer_end end = blob_bytes > 0 ? serve_paging(c, rails->client, blob_bytes) : serve_raw(c);
     /* A client whose rails die must know by then that it is the peer that has gone. */
     c->stream.ops->shutdown(&c->stream, SHUT_WR);
     rail_set_fini(&rails->set);

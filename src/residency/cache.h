@@ -136,9 +136,13 @@ void residency_own(struct residency_client *client, bool own);
 
 /* ---- the TCP data plane (protocol 2.2) ---- */
 
-/* Starts the fault of a key that is on disk, where room for it can be had; never waits, changes no answer. True: the
- * key is not in memory yet, and who fetches it now waits for a disk. */
-bool residency_prefetch(struct residency_client *client, struct residency_key key);
+/* Starts the fault of a key that is on disk; never waits, changes no answer. */
+enum residency_ahead {
+    RESIDENCY_AHEAD_NOW,    /* who fetches the key now need not wait */
+    RESIDENCY_AHEAD_COMING, /* it is on its way */
+    RESIDENCY_AHEAD_LATER,  /* half of the slots are being filled, or there is no memory: to be tried again */
+};
+enum residency_ahead residency_prefetch(struct residency_client *client, struct residency_key key);
 
 /* A slot held while bytes are copied into it or out of it; outside the quarters' count. On the caller's memory. */
 struct residency_copy {

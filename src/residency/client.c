@@ -316,18 +316,21 @@ void residency_mget_release(struct residency_client *client, struct residency_ke
 
 /* ---- the TCP data plane ---- */
 
-bool residency_prefetch(struct residency_client *client, struct residency_key key)
+enum residency_ahead residency_prefetch(struct residency_client *client, struct residency_key key)
 {
     struct residency_arena *arena = client->arena;
     struct residency_work work = { 0 };
+    enum residency_ahead ahead = RESIDENCY_AHEAD_NOW;
     pthread_mutex_lock(&arena->lock);
     uint32_t entry = residency_entry_find(arena, &key, &work);
-    enum residency_where where =
-        entry == RESIDENCY_NONE ? RESIDENCY_RESIDENT : (enum residency_where)residency_entry_at(arena, entry)->where;
-    if (where == RESIDENCY_ON_DISK && arena->n_faults < quarter(arena))
-        (void)residency_fault_start(arena, entry, false, &work);
+    if (entry != RESIDENCY_NONE && residency_entry_at(arena, entry)->where == RESIDENCY_FAULTING)
+        ahead = RESIDENCY_AHEAD_COMING;
+    else if (entry != RESIDENCY_NONE && residency_entry_at(arena, entry)->where == RESIDENCY_ON_DISK)
+        ahead = arena->n_faults < (arena->n_slots + 1) / 2 && residency_fault_start(arena, entry, false, &work)
+                    ? RESIDENCY_AHEAD_COMING
+                    : RESIDENCY_AHEAD_LATER;
     unlock_and_work(arena, &work);
-    return where != RESIDENCY_RESIDENT;
+    return ahead;
 }
 
 enum residency_status residency_put_begin(struct residency_client *client, struct residency_key key,
