@@ -237,8 +237,8 @@ class Refusals(PackTest):
         self.make(inter=512, hidden=2048, layers=3, experts=8)
         process = subprocess.Popen([PENSTOCK, "pack", self.path("checkpoint"), "-o", self.path("store"), "-j", "1"],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        while not os.path.exists(make_store.layer_path(self.path("store"), 0)) and process.poll() is None:
-            time.sleep(0.001)
+        while not os.path.exists(self.path("store", ".penstock-pack.json")) and process.poll() is None:
+            time.sleep(0.001)  # then the shards are open, and no layer is there yet
         shard = self.path("checkpoint", "model-00001-of-00004.safetensors")
         with open(shard, "r+b") as file:
             file.seek(-1, os.SEEK_END)
@@ -248,6 +248,8 @@ class Refusals(PackTest):
         self.assertRegex(words, "00001-of-00004.safetensors was written to meanwhile.*remove it, and pack again")
         self.assertFalse(os.path.exists(self.path("store", "manifest.json")))
         self.assertRegex(self.pack(status=1).stderr, "another state of this one")
+        shutil.rmtree(self.path("store"))
+        self.pack("--verify", "all")
 
     def test_a_full_disk_is_said_and_what_fitted_is_kept(self):
         self.make(inter=64, hidden=128)
