@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
@@ -303,23 +302,6 @@ static int verify_layers(struct pack *pack, struct pack_result *result, struct p
 
 /* ---- beginning and end ---- */
 
-/* A store inside the checkpoint would change what it is made from. */
-static int check_place(const struct pack_options *options, struct penstock_error *error)
-{
-    char *copy = strdup(options->store), *checkpoint = realpath(options->checkpoint, NULL);
-    char *store = realpath(options->store, NULL);
-    if (!store && copy)
-        store = realpath(dirname(copy), NULL);
-    size_t len = checkpoint ? strlen(checkpoint) : 0;
-    bool inside = store && checkpoint && strncmp(store, checkpoint, len) == 0 && (store[len] == 0 || store[len] == '/');
-    free(store);
-    free(checkpoint);
-    free(copy);
-    return inside ? base_error_set(error, PENSTOCK_EINVAL, "%s lies inside the checkpoint: choose another place",
-                                   options->store)
-                  : 0;
-}
-
 static void warn(void *context, const char *words)
 {
     progress_say(context, "%s", words);
@@ -352,7 +334,7 @@ static int pack_once(struct pack *pack, struct pack_result *result, struct penst
                                            .warn = warn,
                                            .warn_context = &pack->progress,
                                            .manifest_bytes_max = UINT64_MAX /* nobody reads it */ };
-    int status = check_place(options, error);
+    int status = pack_check_place(options, error);
     if (status == 0)
         status = model_checkpoint_open(options->checkpoint, options->layers, &staging, c, error);
     if (status != 0)

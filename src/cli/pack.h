@@ -21,6 +21,10 @@ struct pack_result {
     double seconds;
 };
 
+/* EINVAL: a store inside the checkpoint would change what it is made from; whoever removes one around it removes both.
+ */
+PENSTOCK_CHECKED int pack_check_place(const struct pack_options *options, struct penstock_error *error);
+
 /* ECANCELED: a signal came; what is finished stays, and the same call goes on from there. */
 PENSTOCK_CHECKED int pack_run(const struct pack_options *options, struct pack_result *result,
                               struct penstock_error *error);

@@ -232,6 +232,7 @@ class Refusals(PackTest):
         self.make()
         for store in "checkpoint/store", "checkpoint":
             self.assertRegex(self.pack(status=1, store=store).stderr, "inside the checkpoint")
+        self.assertRegex(self.pack(status=1, store=".").stderr, "checkpoint lies inside")
 
     def test_a_checkpoint_that_is_written_to_meanwhile(self):
         self.make(inter=512, hidden=2048, layers=3, experts=8)
