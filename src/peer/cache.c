@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -108,13 +109,26 @@ static int open_swap(struct peer_cache *cache, const struct peer_cache_options *
     return residency_swap_open(options->swap_dir, &swap, &cache->swap, error);
 }
 
+/* At the start, and not when the first client comes. */
+static int check_node(int node, struct penstock_error *error)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%d", node);
+    if (node < 0 || access(path, F_OK) == 0)
+        return 0;
+    return base_error_set(error, PENSTOCK_EINVAL, "--numa-node %d: there is no such node (/sys/devices/system/node)",
+                          node);
+}
+
 int peer_cache_open(struct peer_server *server, struct penstock_error *error)
 {
     const struct peer_cache_options *options = &server->options->cache;
     struct peer_cache *cache = &server->cache;
     *cache = (struct peer_cache){ .keep = options->swap_keep };
     log_limits(options);
-    int code = open_swap(cache, options, error);
+    int code = check_node(options->numa_node, error);
+    if (code == 0)
+        code = open_swap(cache, options, error);
     if (code)
         return code;
     const struct residency_cache_options residency = {
