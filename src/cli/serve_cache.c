@@ -21,7 +21,7 @@ const char serve_cache_usage[] =
     "  --numa-node N                put arenas on that node's memory\n";
 
 static const char *const names[] = {
-    [SERVE_CACHE - SERVE_CACHE] = "--cache",
+    [0] = "--cache",
     [SERVE_LISTEN_CACHE - SERVE_CACHE] = "--listen-cache",
     [SERVE_SWAP_DIR - SERVE_CACHE] = "--swap-dir",
     [SERVE_NO_SWAP - SERVE_CACHE] = "--no-swap",

@@ -17,16 +17,11 @@
 
 /* ---- the log ---- */
 
-static double gib(uint64_t bytes)
-{
-    return (double)bytes / (double)(1u << 30);
-}
-
 static const char *cap_words(uint64_t bytes, char words[static 32])
 {
     if (bytes == 0)
         return "no cap";
-    snprintf(words, 32, "%.4g GiB", gib(bytes));
+    snprintf(words, 32, "%.4g GiB", (double)bytes / (double)(1u << 30));
     return words;
 }
 
@@ -152,7 +147,7 @@ static void spill_all(struct peer_cache *cache)
     base_log_info("cache: putting what is in memory on disk (--swap-keep)");
     residency_spill_all(cache->residency);
     residency_swap_stats(cache->swap, &stats);
-    base_log_info("cache: %.4g GiB on disk, after %.3g s", gib(stats.used_bytes),
+    base_log_info("cache: %llu bytes on disk, after %.3f s", (unsigned long long)stats.used_bytes,
                   (double)(base_now_ns() - began_ns) / 1e9);
 }
 

@@ -25,8 +25,8 @@ static int register_arena(void *context, const struct residency_memory *memory, 
         peer_cache_unregister(regions);
         return code;
     }
-    base_log_info("cache: registered an arena of %.4g GiB, in pages of %llu KiB, for RDMA on %zu device%s",
-                  (double)memory->len_bytes / (double)(1u << 30), (unsigned long long)memory->page_bytes >> 10,
+    base_log_info("cache: registered an arena of %llu bytes, in pages of %llu KiB, for RDMA on %zu device%s",
+                  (unsigned long long)memory->len_bytes, (unsigned long long)memory->page_bytes >> 10,
                   regions->n_devices, regions->n_devices == 1 ? "" : "s");
     *registration = regions;
     return 0;
