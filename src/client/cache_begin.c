@@ -117,7 +117,7 @@ static int lay_ranges(const struct penstock_session *s, struct client_op *op, st
 {
     const struct client_plan *plan = &op->plan;
     const uintptr_t address = (uintptr_t)s->regions.at[op->region].address;
-    struct rail_range *ranges = calloc(plan->n_requests, sizeof *ranges);
+    struct rail_range *ranges = calloc(plan->n_requests + 1, sizeof *ranges);
     if (!ranges)
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for %zu ranges", plan->n_requests);
     for (size_t i = 0; i < plan->n_requests; i++)

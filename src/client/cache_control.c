@@ -43,7 +43,7 @@ void client_control_ask(struct penstock_session *s, uint8_t op, struct client_jo
         keys[i] = jobs[i]->key;
         expect(s, op, jobs[i]);
     }
-    encode(s, &(struct penstock_paging_request){ .op = op, .key = keys[0], .keys = keys, .n_keys = (uint32_t)n });
+    encode(s, &(struct penstock_paging_request){ .op = op, .key = jobs[0]->key, .keys = keys, .n_keys = (uint32_t)n });
 }
 
 void client_control_release(struct penstock_session *s)
