@@ -45,7 +45,7 @@ static void make(const char *directory, uint64_t keys, char data[512], char inde
     uint8_t header[SWAP_INDEX_HEADER_BYTES];
     int data_fd = create(directory, "swap", data), fd = create(directory, "index", index);
     if (ftruncate(data_fd, (off_t)(keys * BLOB)) != 0)
-        bench_die("the file system does not take a file of %llu bytes", (unsigned long long)(keys * BLOB));
+        bench_die("the file system does not take a file of %llu blobs", (unsigned long long)keys);
     swap_index_header_encode(&(struct swap_index_header){ .geometry = geometry, .clean = true }, header);
     write_at(fd, header, sizeof header, 0);
     for (uint64_t first = 0; first < keys; first += AT_ONCE) {

@@ -64,7 +64,7 @@ static void read_landed(struct residency_swap_io *io, int code);
 
 static void read_another(struct read *r)
 {
-    uint64_t z = (r->all->seed += UINT64_C(0x9E3779B97F4A7C15));
+    uint64_t z = atomic_fetch_add(&r->all->seed, UINT64_C(0x9E3779B97F4A7C15));
     z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
     const struct residency_swap_found *f = &r->all->found[(z ^ (z >> 31)) % r->all->n_found];
     r->io = (struct residency_swap_io){ .file = r->all->file,
@@ -140,14 +140,14 @@ static void measure(struct reads *all, struct residency_swap *swap, uint64_t blo
     for (uint64_t i = 0; i < depth; i++)
         read_another(&reads[i]);
     wait_for_all(all);
-    double wall_s = (double)(bench_now_ns() - begun_ns) / 1e9, gb = (double)(all->done * blob_bytes) / 1e9;
+    uint64_t bytes = all->done * blob_bytes;
+    double wall_s = (double)(bench_now_ns() - begun_ns) / 1e9, gb = (double)bytes / 1e9;
     struct residency_swap_stats stats;
     residency_swap_stats(swap, &stats);
     printf("{\"bytes\": %llu, \"wall_s\": %.4f, \"gb_s\": %.4f, \"cpu_s_per_gb\": %.4f, \"uring\": %s, \"direct\": "
            "%s}\n",
-           (unsigned long long)(all->done * blob_bytes), wall_s, gb / wall_s,
-           (double)(bench_cpu_ns() - cpu_ns) / 1e9 / gb, stats.uring ? "true" : "false",
-           stats.direct ? "true" : "false");
+           (unsigned long long)bytes, wall_s, gb / wall_s, (double)(bench_cpu_ns() - cpu_ns) / 1e9 / gb,
+           stats.uring ? "true" : "false", stats.direct ? "true" : "false");
 }
 
 int main(int argc, char **argv)

@@ -40,7 +40,7 @@ static int before(void *user, enum residency_swap_step step, uint64_t offset_byt
         return 0;
     if (offset_bytes < disk->bad_at + disk->bad_bytes && disk->bad_at < offset_bytes + *len_bytes)
         return -EIO;
-    uint64_t state = disk->seed += 77, random = disk->random ? test_random(&state) : 0;
+    uint64_t state = atomic_fetch_add(&disk->seed, 77), random = disk->random ? test_random(&state) : 0;
     if (disk->random && random % 3 == 0)
         return RESIDENCY_SWAP_LATER;
     if (disk->random && random % 7 == 1)
