@@ -289,10 +289,10 @@ static const char *missing(struct net_handshake *h)
 static void refused(struct net_handshake *h)
 {
     char cause[128];
-    if (h->request.choosing)
-        snprintf(cause, sizeof cause, "it knows of no choice of rails, or cannot grant this one");
-    else if (h->config.dialect == PENSTOCK_READ_WRITE)
+    if (h->config.dialect == PENSTOCK_READ_WRITE) /* who chooses has seen its rails listed */
         snprintf(cause, sizeof cause, "the arena asked for is above the peer's memory cap");
+    else if (h->request.choosing)
+        snprintf(cause, sizeof cause, "it knows of no choice of rails, or cannot grant this one");
     else
         snprintf(cause, sizeof cause, "it has fewer rails than the %zu asked for, or no RDMA", h->n);
     base_error_set(&h->error, PENSTOCK_EDENIED, "%s refused the rails (usual cause: %s): %s: connection closed",

@@ -399,6 +399,30 @@ static void auto_ends_in_words_where_a_frozen_peer_has_no_rails_for_it(void **st
     cache_peer_end(&peer);
 }
 
+/* Two rails of the client's, of which one or both cannot be connected. */
+static void rails_that_cannot_be_connected_are_left_out_and_then_it_is_tcp(void **state)
+{
+    (void)state;
+    const struct penstock_cache cache = arena_of(CACHE_BLOB);
+    struct penstock_session *s;
+    struct penstock_error error = { 0 };
+    peer = (struct cache_peer){ 0 };
+    cache_peer_begin(&peer, 2);
+    sim_fail_calls(peer.p.client, SIM_QP_CONNECT, 1, 1, PENSTOCK_ESYS);
+    s = open_arena(&cache, PENSTOCK_TRANSPORT_RDMA);
+    assert_int_equal(penstock_session_transport(s), PENSTOCK_TRANSPORT_RDMA);
+    assert_int_equal(atomic_load(&peer.p.rails_granted), 1);
+    penstock_session_free(s);
+    sim_fail_calls(peer.p.client, SIM_QP_CONNECT, 1, 100, PENSTOCK_ESYS);
+    assert_int_not_equal(try_open(&cache, PENSTOCK_TRANSPORT_RDMA, &s, &error), 0);
+    sim_fail_calls(peer.p.client, SIM_QP_CONNECT, 1, 100, PENSTOCK_ESYS);
+    s = open_arena(&cache, PENSTOCK_TRANSPORT_AUTO);
+    assert_int_equal(penstock_session_transport(s), PENSTOCK_TRANSPORT_TCP);
+    assert_non_null(penstock_session_transport_why(s));
+    settle(s);
+    end(s);
+}
+
 static void an_offset_beyond_every_arena_ends_the_session(void **state)
 {
     (void)state;
@@ -616,6 +640,7 @@ int main(void)
         cmocka_unit_test(a_frozen_peer_with_fewer_rails_gives_those_that_it_has),
         cmocka_unit_test(auto_takes_tcp_where_the_peer_has_no_rails_and_rdma_does_not),
         cmocka_unit_test(auto_ends_in_words_where_a_frozen_peer_has_no_rails_for_it),
+        cmocka_unit_test(rails_that_cannot_be_connected_are_left_out_and_then_it_is_tcp),
         cmocka_unit_test(an_offset_beyond_every_arena_ends_the_session),
         cmocka_unit_test(a_rail_that_fails_leaves_its_blobs_to_the_other),
         cmocka_unit_test(with_the_last_rail_the_session_ends_and_nothing_is_committed),

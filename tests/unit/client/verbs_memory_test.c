@@ -1,6 +1,6 @@
 /* Every allocation of a session over RDMA is made to fail, one after the other: linked with --wrap. Those of the peer,
  * in its own threads, are not. */
-#include "verbs_peer.h"
+#include "cache_peer.h"
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -65,29 +65,78 @@ static int live(struct verbs_peer *p)
     return code;
 }
 
-static void each_allocation_may_fail(void **state)
+/* The same of a cache: opens, puts, gets and looks; an operation of each kind ends, or the session does. */
+static int live_on_cache(struct verbs_peer *p)
 {
-    (void)state;
-    struct verbs_peer p = { 0 };
-    verbs_peer_begin(&p, 2);
+    static uint8_t memory[4 * CACHE_BLOB];
+    const struct penstock_options options = { .size = sizeof options, .transport = PENSTOCK_TRANSPORT_RDMA };
+    const struct penstock_memory m = { .size = sizeof m, .address = memory, .len_bytes = sizeof memory };
+    const struct penstock_cache cache = { .size = sizeof cache,
+                                          .kind = PENSTOCK_CACHE_KV,
+                                          .blob_bytes = CACHE_BLOB,
+                                          .arena_bytes = (uint64_t)CACHE_SLOTS * CACHE_BLOB,
+                                          .own = 1 };
+    struct penstock_blob blobs[4] = { 0 };
+    struct penstock_blobs b = { .size = sizeof b, .action = PENSTOCK_BLOB_PUT, .blobs = blobs, .count = 4 };
+    struct penstock_session *s;
+    struct penstock_error error = { 0 };
+    penstock_op op;
+    int code = client_cache_start(p->client, p->name, &cache, &options, &s, &op, &error);
+    if (code)
+        return code;
+    for (size_t i = 0; i < 4; i++)
+        blobs[i] = (struct penstock_blob){ .key.low = i, .at_bytes = i * CACHE_BLOB };
+    code = penstock_wait(s, op, NULL, &error);
+    code = code ? code : penstock_register(s, &m, &b.region, &error);
+    code = code ? code : penstock_blobs_wait(s, &b, &error);
+    b.action = PENSTOCK_BLOB_GET;
+    code = code ? code : penstock_blobs_wait(s, &b, &error);
+    b.action = PENSTOCK_BLOB_EXISTS;
+    blobs[3].key.low = 9;
+    int looked = code ? code : penstock_blobs_wait(s, &b, &error);
+    penstock_session_free(s);
+    return looked == PENSTOCK_ENOTFOUND ? 0 : looked;
+}
+
+/* Until none is left that could fail. */
+static void fail_each(struct verbs_peer *p, int (*what)(struct verbs_peer *))
+{
     long failures = 0, i = 0;
     for (bool done = false; !done; i++) {
         until_failure = i;
-        int code = live(&p);
+        int code = what(p);
         done = until_failure >= 0; /* there was none that could fail */
         until_failure = -1;
         if (done)
             assert_int_equal(code, 0);
         failures += code != 0;
-        const struct sim_objects left = sim_host_objects(p.client);
+        const struct sim_objects left = sim_host_objects(p->client);
         assert_int_equal(left.devices + left.pds + left.mrs + left.cqs + left.qps, 0);
     }
     assert_true(i > 30 && failures > 20);
+}
+
+static void each_allocation_may_fail(void **state)
+{
+    (void)state;
+    struct verbs_peer p = { 0 };
+    verbs_peer_begin(&p, 2);
+    fail_each(&p, live);
     verbs_peer_end(&p);
+}
+
+static void each_allocation_of_a_cache_may_fail(void **state)
+{
+    (void)state;
+    static struct cache_peer c;
+    cache_peer_begin(&c, 2);
+    fail_each(&c.p, live_on_cache);
+    cache_peer_end(&c);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(each_allocation_may_fail) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(each_allocation_may_fail),
+                                        cmocka_unit_test(each_allocation_of_a_cache_may_fail) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
