@@ -30,7 +30,7 @@ static int set_up(struct penstock_session *s, const void *arena)
 static void fini(struct penstock_session *s)
 {
     if (s->cache)
-        free(s->cache->verbs);
+        client_cache_verbs_free(s->cache->verbs);
     free(s->cache);
 }
 

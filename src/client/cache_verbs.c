@@ -27,9 +27,14 @@ static unsigned window_of(const struct penstock_cache *arena)
 
 int client_cache_verbs_new(struct penstock_session *s, struct penstock_error *error)
 {
+    const struct client_cache *cache = s->cache;
     struct client_cache_verbs *c = calloc(1, sizeof *c);
-    if (!c)
+    if (c && cache->chunk_bytes)
+        c->chunks = rail_chunks_new(s->verbs->engine, s->verbs->devices.n, cache->chunk_bytes, cache->depth);
+    if (!c || (cache->chunk_bytes && !c->chunks)) {
+        free(c);
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for blobs on their way");
+    }
     base_list_init(&c->free);
     base_list_init(&c->under_way);
     base_list_init(&c->again);
@@ -37,9 +42,16 @@ int client_cache_verbs_new(struct penstock_session *s, struct penstock_error *er
     for (size_t i = 0; i < CLIENT_JOBS_MAX; i++)
         base_list_append(&c->free, &c->jobs[i].node);
     c->window = c->window_max = window_of(&s->cache->arena);
-    free(s->cache->verbs);
+    client_cache_verbs_free(s->cache->verbs);
     s->cache->verbs = c;
     return 0;
+}
+
+void client_cache_verbs_free(struct client_cache_verbs *verbs)
+{
+    if (verbs)
+        rail_chunks_free(verbs->chunks);
+    free(verbs);
 }
 
 /* ---- ends ---- */
@@ -176,7 +188,8 @@ int client_job_submit(struct penstock_session *s, struct client_job *job, bool w
                                             .memory = s->regions.at[job->op->region].memory,
                                             .done = client_job_moved,
                                             .user = s };
-    return rail_engine_submit(s->verbs->engine, &job->transfer, error);
+    return s->cache->verbs->chunks ? rail_chunks_submit(s->cache->verbs->chunks, &job->transfer, error)
+                                   : rail_engine_submit(s->verbs->engine, &job->transfer, error);
 }
 
 /* The slot at offset is the job's. How long the arena is, a client that joined it does not know; the peer's device
@@ -274,7 +287,10 @@ void client_cache_cancel(struct penstock_session *s, struct client_op *op)
         base_list_for_each (node, &c->under_way) {
             struct client_job *job = base_list_entry(node, struct client_job, node);
             if (job->op == op) {
-                rail_engine_cancel(s->verbs->engine, &job->transfer);
+                if (c->chunks)
+                    rail_chunks_cancel(c->chunks, &job->transfer);
+                else
+                    rail_engine_cancel(s->verbs->engine, &job->transfer);
                 return;
             }
         }

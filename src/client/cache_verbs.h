@@ -19,6 +19,7 @@
 
 #include "client/cache.h"
 #include "client/session.h"
+#include "rail/chunks.h"
 
 #define CLIENT_JOBS_MAX CLIENT_FLIGHTS_MAX /* a peer holds no more requests unanswered */
 #define CLIENT_HOLD_MAX 64u                /* jobs that have a slot of the arena: pinned or reserved */
@@ -57,6 +58,7 @@ struct client_cache_verbs {
     uint8_t in[4096];
     size_t in_bytes;
 
+    struct rail_chunks *chunks; /* NULL: bytes go as the rail engine has it */
     struct client_job jobs[CLIENT_JOBS_MAX];
 };
 
@@ -89,6 +91,7 @@ static inline bool client_job_moves(const struct client_op *op)
 /* ---- cache_verbs.c ---- */
 
 PENSTOCK_CHECKED int client_cache_verbs_new(struct penstock_session *s, struct penstock_error *error);
+void client_cache_verbs_free(struct client_cache_verbs *verbs); /* NULL is fine */
 /* Of an operation: it goes no further. */
 void client_job_fail_op(struct penstock_session *s, struct client_op *op, int code, const struct penstock_error *error);
 /* It ends, where nothing of it is under way, and nothing is to come. */

@@ -134,16 +134,23 @@ static int take_kv(const struct penstock_kv *given, struct penstock_cache *arena
     return code;
 }
 
-int penstock_kv_start(const char *peer, const struct penstock_kv *kv, const struct penstock_options *options,
-                      struct penstock_session **session, penstock_op *op, struct penstock_error *error)
+int client_kv_start(struct verbs_world *world, const char *peer, const struct penstock_kv *kv,
+                    const struct penstock_options *options, struct penstock_session **session, penstock_op *op,
+                    struct penstock_error *error)
 {
     struct penstock_cache arena;
     struct client_kv names = { 0 };
     int code = take_kv(kv, &arena, &names, error);
-    code = code ? code : penstock_cache_start(peer, &arena, options, session, op, error);
+    code = code ? code : client_cache_start(world, peer, &arena, options, session, op, error);
     if (code == 0)
         (*session)->cache->kv = names;
     return code;
+}
+
+int penstock_kv_start(const char *peer, const struct penstock_kv *kv, const struct penstock_options *options,
+                      struct penstock_session **session, penstock_op *op, struct penstock_error *error)
+{
+    return client_kv_start(NULL, peer, kv, options, session, op, error);
 }
 
 int client_kv_on_stream(struct net_stream *stream, const struct penstock_kv *kv, const struct penstock_options *options,

@@ -7,6 +7,10 @@
 #include "client/cache.h"
 #include "model/kv/layout.h"
 
+/* world NULL: libibverbs. */
+PENSTOCK_CHECKED int client_kv_start(struct verbs_world *world, const char *peer, const struct penstock_kv *kv,
+                                     const struct penstock_options *options, struct penstock_session **session,
+                                     penstock_op *op, struct penstock_error *error);
 /* Over a stream: the session owns it from then on, whatever happens. */
 PENSTOCK_CHECKED int client_kv_on_stream(struct net_stream *stream, const struct penstock_kv *kv,
                                          const struct penstock_options *options, struct penstock_session **session,

@@ -50,17 +50,24 @@ static void give_names(struct penstock_session *s, const struct penstock_snapsho
     s->cache->depth = a->depth;
 }
 
-int penstock_snapshots_start(const char *peer, const struct penstock_snapshot_arena *arena,
-                             const struct penstock_options *options, struct penstock_session **session, penstock_op *op,
-                             struct penstock_error *error)
+int client_snapshots_start(struct verbs_world *world, const char *peer, const struct penstock_snapshot_arena *arena,
+                           const struct penstock_options *options, struct penstock_session **session, penstock_op *op,
+                           struct penstock_error *error)
 {
     struct penstock_snapshot_arena a;
     struct penstock_cache cache;
     int code = take_arena(arena, &a, &cache, error);
-    code = code ? code : penstock_cache_start(peer, &cache, options, session, op, error);
+    code = code ? code : client_cache_start(world, peer, &cache, options, session, op, error);
     if (code == 0)
         give_names(*session, &a);
     return code;
+}
+
+int penstock_snapshots_start(const char *peer, const struct penstock_snapshot_arena *arena,
+                             const struct penstock_options *options, struct penstock_session **session, penstock_op *op,
+                             struct penstock_error *error)
+{
+    return client_snapshots_start(NULL, peer, arena, options, session, op, error);
 }
 
 int client_snapshots_on_stream(struct net_stream *stream, const struct penstock_snapshot_arena *arena,

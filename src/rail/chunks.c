@@ -21,7 +21,6 @@ struct rail_chunks {
     size_t n_rails;
     uint64_t chunk_bytes;
     uint32_t depth;
-    bool stopped;
     size_t turn; /* the rail that the next chunk goes to, if it has room */
     uint32_t under_way[PENSTOCK_RAILS_MAX];
     struct base_list waiting, free;
@@ -50,11 +49,6 @@ struct rail_chunks *rail_chunks_new(struct rail_engine *engine, size_t n_rails, 
 void rail_chunks_free(struct rail_chunks *chunks)
 {
     free(chunks);
-}
-
-void rail_chunks_stop(struct rail_chunks *chunks)
-{
-    chunks->stopped = true;
 }
 
 /* ---- one chunk ---- */
@@ -98,10 +92,8 @@ static void chunk_done(struct rail_transfer *transfer, int code, const struct pe
     whole->landed_bytes += transfer->landed_bytes;
     if (code)
         fail(whole, code, error);
-    bool stopped = c->stopped;
     settle(whole);
-    if (!stopped)
-        pump(c, NULL);
+    pump(c, NULL); /* also where the engine is being freed: it has no rails by then, and all that waits ends */
 }
 
 static int send_chunk(struct rail_chunks *c, struct rail_transfer *whole, size_t slot, struct penstock_error *error)

@@ -20,7 +20,5 @@ PENSTOCK_CHECKED int rail_chunks_submit(struct rail_chunks *chunks, struct rail_
                                         struct penstock_error *error);
 /* As rail_engine_cancel. */
 void rail_chunks_cancel(struct rail_chunks *chunks, struct rail_transfer *transfer);
-/* Before the engine is freed: what ends from now on is not followed by anything. */
-void rail_chunks_stop(struct rail_chunks *chunks);
 
 #endif
