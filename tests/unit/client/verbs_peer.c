@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 
 static const char manifest[] =
     "{\"version\":1,\"model_id\":\"/m\",\"shard_files\":[\"a.safetensors\",\"b.safetensors\"],"
@@ -186,6 +187,7 @@ static void *accept_all(void *arg)
         int fd = accept(p->listener, NULL, NULL);
         if (fd < 0)
             return NULL;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
         struct serving *s = malloc(sizeof *s);
         *s = (struct serving){ p, fd };
         pthread_mutex_lock(&p->lock);
