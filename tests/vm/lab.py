@@ -173,10 +173,10 @@ class OneHost(harness.PeerTest):
 class RemotePeer:
     """`penstock serve` on the other host."""
 
-    def __init__(self, far_host, words):
+    def __init__(self, far_host, words, tier="weights", listen=HOST):
         self.far_host = far_host
-        self.pid = far_host.start([BUILT, "serve", "--journal", "no", "--listen-weights", HOST + ":0", *words])
-        port = self.wait_for_log(r"listening for weights on \S+:(\d+)").group(1)
+        self.pid = far_host.start([BUILT, "serve", "--journal", "no", f"--listen-{tier}", listen + ":0", *words])
+        port = self.wait_for_log(rf"listening for {tier} on \S+:(\d+)").group(1)
         self.address = (HOST, int(port))
 
     def wait_for_log(self, pattern, seconds=PATIENCE):
