@@ -15,7 +15,6 @@ class SilentHost(TwoHosts):
     def test_gives_back_what_it_held_once_its_rails_can_touch_it_no_more(self):
         peer = RemotePeer(self.far_host, ["--cache", "--no-swap", "--deadline-scale", "0.1"], "cache", "0.0.0.0")
         self.addCleanup(peer.stop)
-        self.addCleanup(lambda: note(self.far_host.output(peer.pid)))
         silent = RailsClient((RAIL_LINK, peer.address[1]), devices=["rxe1"])
         self.addCleanup(silent.kill)
         other = TcpClient(peer.address)

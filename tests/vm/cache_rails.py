@@ -25,7 +25,6 @@ class RailsClient(CacheClient):
     STEPS = ("header", "step1", "step2", "step3", "ack")
 
     def __init__(self, address, devices=DEVICES, memory_bytes=MIB, stop_after="ack", **options):
-        super().__init__(address, **options)
         self.file = tempfile.NamedTemporaryFile(dir="/dev/shm")
         os.truncate(self.file.name, memory_bytes)
         self.memory = mmap.mmap(self.file.fileno(), memory_bytes)
@@ -35,6 +34,7 @@ class RailsClient(CacheClient):
         if said[:1] != ["rails"]:
             raise AssertionError(" ".join(said))
         self.identities, self.devices, self.n = said[1:], devices, len(devices)
+        super().__init__(address, **options)
         for step in self.STEPS[:self.STEPS.index(stop_after) + 1]:
             getattr(self, "_" + step)()
 
