@@ -3,6 +3,8 @@
 
 #include <penstock/lora.h>
 
+#include "client/kv.h"
+
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *old, size_t n);
@@ -178,6 +180,60 @@ static int live_with_experts(int fds[2])
     return code;
 }
 
+/* Puts a block, gets a stripe that is not there, and asks for a prefix; the replies are there before. */
+static int use_kv(const struct fake_peer *f, struct penstock_error *error)
+{
+    static uint8_t memory[8192];
+    const struct penstock_memory m = { .size = sizeof m, .address = memory, .len_bytes = sizeof memory };
+    struct penstock_kv_block block = { .layer = 0 };
+    struct penstock_kv_stripe stripe = { .layer = 0, .kv = 1 };
+    struct penstock_kv_blocks put = { .size = sizeof put, .blocks = &block, .count = 1 };
+    struct penstock_kv_stripes get = { .size = sizeof get, .stripes = &stripe, .count = 1 };
+    const struct penstock_key key = { .low = 7 };
+    uint64_t found;
+    uint32_t region;
+    int code = penstock_register(f->session, &m, &region, error);
+    put.region = get.region = region;
+    code = code ? code : penstock_kv_blocks_wait(f->session, &put, error);
+    if (code)
+        return code;
+    code = penstock_kv_stripes_wait(f->session, &get, error);
+    if (code != PENSTOCK_ENOTFOUND)
+        return code;
+    code = penstock_prefix_wait(f->session, &key, 1, &found, error);
+    assert_true(code || found == 1);
+    return code;
+}
+
+static int live_with_kv_blocks(int fds[2])
+{
+    static const struct penstock_kv_layout layout = { .size = sizeof layout,
+                                                      .elem_bytes = 2,
+                                                      .block_size = 16,
+                                                      .head_dim = 128,
+                                                      .layers = 1,
+                                                      .blocks = 1,
+                                                      .kv_heads = 1 };
+    /* No rails, STATUS_OK; ST_OK and what it can do; put; a miss; there. */
+    static const uint8_t replies[] = { 0, 0, 0, PENSTOCK_FEATURE_EXISTS, 0, 0, 0, 0, 0, 0, 0, 0, PENSTOCK_ST_MISS, 0 };
+    const struct penstock_kv kv = { .size = sizeof kv, .layout = &layout };
+    struct fake_peer f = { .fd = fds[0] };
+    struct net_stream stream;
+    struct penstock_error error = { 0 };
+    net_stream_plain(&stream, fds[1]);
+    int code = client_kv_on_stream(&stream, &kv, NULL, &f.session, &f.open, &error);
+    if (code)
+        return code;
+    fake_send(&f, replies, 11);
+    code = penstock_wait(f.session, f.open, NULL, &error);
+    fake_send(&f, replies + 11, sizeof replies - 11);
+    code = code ? code : use_kv(&f, &error);
+    if (code)
+        assert_int_not_equal(error.message[0], 0);
+    penstock_session_free(f.session);
+    return code;
+}
+
 static void fail_one_after_the_other(int (*life)(int fds[2]))
 {
     bool all_went_well = false;
@@ -215,9 +271,16 @@ static void every_allocation_of_fetches_may_fail(void **state)
     fail_one_after_the_other(live_with_experts);
 }
 
+static void every_allocation_of_kv_blocks_may_fail(void **state)
+{
+    (void)state;
+    fail_one_after_the_other(live_with_kv_blocks);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(every_allocation_may_fail),
+                                        cmocka_unit_test(every_allocation_of_kv_blocks_may_fail),
                                         cmocka_unit_test(every_allocation_of_fetches_may_fail),
                                         cmocka_unit_test(every_allocation_of_a_landing_may_fail) };
     return cmocka_run_group_tests(tests, NULL, NULL);
