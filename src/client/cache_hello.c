@@ -146,12 +146,14 @@ int client_cache_failed(struct penstock_session *s, struct penstock_error *error
     bool silent = error->code == PENSTOCK_ECLOSED && error->sys_errno == 0 && s->cache->stage == CLIENT_CACHE_ARENA &&
                   s->head_bytes == 0;
     const struct penstock_cache *c = &s->cache->arena;
+    const char *why = s->why_tcp ? s->why_tcp : "not asked for";
     if (silent)
         base_error_set(error, PENSTOCK_EDENIED,
                        "refused %s arena of %" PRIu64 " bytes (blobs of %" PRIu64
-                       "): its log says why; it may be above the peer's memory cap, need a swap directory that it has "
-                       "not, or a peer that speaks only RDMA%s%.150s%s",
+                       "): its log says why; usually it is above the peer's memory cap, or needs a swap directory that "
+                       "the peer has not%s%.150s%s",
                        c->kind == PENSTOCK_CACHE_KV ? "a KV" : "an SSM", c->arena_bytes, c->blob_bytes,
-                       s->why_tcp ? " (none here: " : "", s->why_tcp ? s->why_tcp : "", s->why_tcp ? ")" : "");
+                       s->verbs ? "" : ", or the peer speaks only RDMA (here: ", s->verbs ? "" : why,
+                       s->verbs ? "" : ")");
     return error->code;
 }

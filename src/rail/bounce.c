@@ -81,8 +81,7 @@ int rail_bounce_make(struct rail_bounce *bounce, struct verbs_pd *const *pds, si
         code = make(bounce, pds, n, len, &failed);
     }
     if (code)
-        return base_error_set(error, code,
-                              "memory to land in cannot be registered, nor can a bounce ring instead of it: %s",
+        return base_error_set(error, code, "memory cannot be registered, nor can a bounce ring instead of it: %s",
                               failed.message);
     for (uint32_t i = 0; i < bounce->n_cells; i++)
         rail_bounce_give(bounce, bounce->n_cells - 1 - i);

@@ -83,7 +83,7 @@ static void the_ring_is_as_large_as_the_memlock_limit_lets_it_be(void **state)
     struct penstock_error error;
     t = rig_transfer(&rig, 0, ranges, 5);
     assert_int_equal(rail_engine_submit(rig.engine, &t, &error), PENSTOCK_ELIMIT);
-    static const char begin[] = "memory to land in cannot be registered, nor can a bounce ring instead of it: ";
+    static const char begin[] = "memory cannot be registered, nor can a bounce ring instead of it: ";
     assert_memory_equal(error.message, begin, sizeof begin - 1);
     assert_int_equal(sim_host_objects(rig.client).mr_bytes, 0);
     rig_end(&rig);
