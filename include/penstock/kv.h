@@ -70,7 +70,8 @@ struct penstock_kv {
     uint64_t salt;                           /* and the same salt */
     int random_salt; /* 1: one that nobody else has. The peer, where it can, removes the blocks when the session ends */
     int raw;         /* 1: all blocks in an arena of the session's own, zeros at first, which ends with it: no keys */
-    uint64_t arena_bytes; /* memory of the shared arena, if this session is its first; 0: as all blocks take. Raw: 0 */
+    uint64_t arena_bytes; /* memory of the shared arena, if this session is its first: as many whole blocks as it holds.
+                             0: all of them. Raw: 0 */
 };
 
 /* Starts to connect, as penstock_cache_start does, with its errors. */
@@ -86,7 +87,7 @@ PENSTOCK_API PENSTOCK_CHECKED int penstock_kv_open(const char *peer, const struc
 struct penstock_kv_info {
     size_t size;
     uint64_t block_bytes, stripe_bytes, stripe_stride;
-    uint64_t arena_bytes;  /* as asked for */
+    uint64_t arena_bytes;  /* as asked for, in whole blocks */
     uint64_t salt;         /* the random one, too: for further sessions on the same blocks */
     uint64_t namespace_id; /* of all keys. Raw: 0 */
     int owned;             /* 1: the peer removes the blocks when the session ends; 0 until it is open */

@@ -120,10 +120,20 @@ static int take_kv(const struct penstock_kv *given, struct penstock_cache *arena
     const struct model_kv_layout *l = &out->layout;
     if (kv.raw && kv.arena_bytes != 0)
         return base_error_set(error, PENSTOCK_EINVAL, "KV cache: a raw arena has the size of its blocks, and no other");
+    if (!kv.raw && l->block_bytes % MODEL_KV_FS_BLOCK != 0)
+        return base_error_set(error, PENSTOCK_EINVAL,
+                              "KV cache: blocks of %" PRIu64 " bytes: with keys a multiple of %d is wanted, as "
+                              "fs_block_bytes %d makes it",
+                              l->block_bytes, MODEL_KV_FS_BLOCK, MODEL_KV_FS_BLOCK);
+    if (kv.arena_bytes != 0 && kv.arena_bytes < l->block_bytes)
+        return base_error_set(error, PENSTOCK_EINVAL,
+                              "KV cache: an arena of %" PRIu64 " bytes does not hold one block, of %" PRIu64,
+                              kv.arena_bytes, l->block_bytes);
     *arena = (struct penstock_cache){ .size = sizeof *arena,
                                       .kind = PENSTOCK_CACHE_KV,
                                       .blob_bytes = kv.raw ? 0 : l->block_bytes,
-                                      .arena_bytes = kv.arena_bytes ? kv.arena_bytes : l->total_bytes,
+                                      .arena_bytes = kv.arena_bytes ? kv.arena_bytes - kv.arena_bytes % l->block_bytes
+                                                                    : l->total_bytes,
                                       .own = kv.random_salt && !kv.raw ? 2 : 0 };
     out->salt = kv.salt;
     if (kv.random_salt)

@@ -39,8 +39,8 @@ static struct fake_peer ready(const struct penstock_kv *kv, uint64_t features)
     fake_cache_stream(&f, &stream);
     assert_int_equal(client_kv_on_stream(&stream, kv, &options, &f.session, &f.open, NULL), 0);
     const struct penstock_paging_header header = { .kind = PENSTOCK_ARENA_KV,
-                                                   .arena_bytes =
-                                                       kv->arena_bytes ? kv->arena_bytes : LAYERS * BLOCKS * BLOCK,
+                                                   .arena_bytes = kv->arena_bytes ? kv->arena_bytes / BLOCK * BLOCK
+                                                                                  : LAYERS * BLOCKS * BLOCK,
                                                    .blob_bytes = kv->raw ? 0 : BLOCK };
     fake_cache_ready(&f, &header, features, kv->random_salt && !kv->raw && (features & PENSTOCK_FEATURE_OWN));
     return f;
@@ -282,7 +282,7 @@ static void a_random_salt_is_nobody_elses_and_its_blocks_go_where_the_peer_can(v
     struct penstock_kv kv = salted(&layout);
     uint64_t salts[2];
     kv.random_salt = 1;
-    kv.arena_bytes = 3 * BLOCK;
+    kv.arena_bytes = 3 * BLOCK + 1;
     for (int i = 0; i < 2; i++) {
         struct fake_peer f = ready(&kv, i == 0 ? FAKE_ANY_FEATURES : PENSTOCK_FEATURE_EXISTS);
         const struct penstock_kv_info info = about(&f);
@@ -314,6 +314,15 @@ static void what_cannot_be_asked_for_is_refused_before_anything_is_sent(void **s
     layout.layers = 0;
     assert_int_equal(penstock_kv_open("127.0.0.1:1", &kv, NULL, &f.session, &error), PENSTOCK_EINVAL);
     assert_non_null(strstr(error.message, "layers"));
+
+    layout = small();
+    kv = salted(&layout);
+    kv.arena_bytes = BLOCK - 1;
+    assert_int_equal(penstock_kv_open("127.0.0.1:1", &kv, NULL, &f.session, &error), PENSTOCK_EINVAL);
+    assert_non_null(strstr(error.message, "does not hold one block"));
+    layout.fs_block_bytes = 64;
+    assert_int_equal(penstock_kv_open("127.0.0.1:1", &kv, NULL, &f.session, &error), PENSTOCK_EINVAL);
+    assert_non_null(strstr(error.message, "fs_block_bytes 4096"));
 
     layout = small();
     kv = salted(&layout);
