@@ -1,5 +1,5 @@
 /* Snapshots of SSM states (or any blobs of one size) in a peer's memory, under numbers of the client's own. Section 1.6
- * of docs/protocol.md, "Snapshot striping".
+ * of docs/protocol.md, "Snapshots".
  *
  * A session on them is one on a cache (cache.h), with names instead of keys: penstock_register, _fd, _timeout_ns,
  * _poll, _wait, _cancel, _op_error and _session_free are its calls too. */
@@ -30,7 +30,7 @@ struct penstock_snapshot_arena {
     /* Over RDMA a snapshot is cut in chunks, dealt to the rails in turn, at most so many under way on each. Over TCP
      * there is one connection, on which it travels as one. */
     uint64_t chunk_bytes; /* 0: PENSTOCK_SNAPSHOT_CHUNK_BYTES; else at least 4096 */
-    uint32_t depth;       /* 0: PENSTOCK_SNAPSHOT_DEPTH */
+    uint32_t depth;       /* 0: PENSTOCK_SNAPSHOT_DEPTH; above 256 is as 256 */
 };
 
 /* Starts to connect, as penstock_cache_start does, with its errors. */
