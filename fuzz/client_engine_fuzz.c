@@ -1,11 +1,13 @@
 /* A session whose peer sends fuzzed bytes, in fuzzed portions. The first byte says from where on they are the fuzzer's:
  * from the model request, the join, the list of models, or the first reply. In the last case a byte-by-byte reading of
- * the same replies says what each operation has to end with, and in which memory. */
+ * the same replies says what each operation has to end with, and in which memory. With its highest bit set they are all
+ * that a cache peer says over TCP. */
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "client/cache.h"
 #include "client/weights.h"
 #include "fuzz.h"
 
@@ -158,13 +160,58 @@ static void fuzz_replies(const uint8_t *data, size_t len, uint8_t portion)
     penstock_session_free(s);
 }
 
+/* Parts of blobs, looking and removing: each is answered, and nothing lands beside its place. */
+static void fuzz_cache(void)
+{
+    enum { BLOB = 4096, BLOBS = 6, PART = 100 };
+    static const int actions[] = { PENSTOCK_BLOB_GET, PENSTOCK_BLOB_EXISTS, PENSTOCK_BLOB_REMOVE };
+    static uint8_t memory[BLOBS * SLOT];
+    const struct penstock_options options = { .size = sizeof options, .transport = PENSTOCK_TRANSPORT_TCP };
+    const struct penstock_cache arena = { .size = sizeof arena, .blob_bytes = BLOB, .arena_bytes = 8 * BLOB, .own = 2 };
+    const struct penstock_memory m = { .size = sizeof m, .address = memory, .len_bytes = sizeof memory };
+    struct net_stream stream = { .ops = &feed_ops, .fd = eventfd(0, EFD_CLOEXEC) };
+    struct penstock_blob blobs[3][BLOBS];
+    struct penstock_completion c[5];
+    struct penstock_session *s;
+    penstock_op op;
+    uint32_t region;
+    memset(memory, 0xA5, sizeof memory);
+    FUZZ_CHECK(client_cache_on_stream(&stream, &arena, &options, &s, &op, NULL) == 0);
+    FUZZ_CHECK(penstock_register(s, &m, &region, NULL) == 0);
+    for (size_t i = 0; i < 3; i++) {
+        const struct penstock_blobs b = {
+            .size = sizeof b, .action = actions[i], .region = region, .blobs = blobs[i], .count = BLOBS
+        };
+        for (size_t j = 0; j < BLOBS; j++)
+            blobs[i][j] =
+                (struct penstock_blob){ .key.low = j, .at_bytes = j * SLOT, .from_bytes = j * 700, .len_bytes = PART };
+        FUZZ_CHECK(penstock_submit_blobs(s, &b, &op, NULL) == 0);
+    }
+    FUZZ_CHECK(run(s, c, 5) == 4);
+    for (size_t i = 0; i < 3; i++)
+        for (size_t j = 0; j < BLOBS; j++)
+            FUZZ_CHECK(blobs[i][j].code == 0 || blobs[i][j].code == PENSTOCK_ECANCELED ||
+                       blobs[i][j].code == PENSTOCK_EREFUSED || blobs[i][j].code == PENSTOCK_ENOTFOUND);
+    for (size_t j = 0; j < BLOBS; j++)
+        for (size_t i = PART; i < SLOT; i++)
+            FUZZ_CHECK(memory[j * SLOT + i] == 0xA5);
+    penstock_session_free(s);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static const enum client_purpose purposes[] = { CLIENT_FOR_MANIFEST, CLIENT_FOR_JOIN, CLIENT_FOR_MODELS };
     if (len < 2)
         return 0;
-    if (data[0] % 4 == 3) {
+    if (data[0] < 0x80 && data[0] % 4 == 3) {
         fuzz_replies(data + 2, len - 2, data[1]);
+        return 0;
+    }
+    if (data[0] >= 0x80) {
+        feed.at = data + 2;
+        feed.end = data + len;
+        feed.portion = data[1];
+        fuzz_cache();
         return 0;
     }
     struct penstock_session *s;
