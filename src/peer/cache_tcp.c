@@ -72,15 +72,17 @@ static bool changes(struct plane *p, unsigned n, const struct residency_key *key
 }
 
 /* Starts the faults of FETCHes in the order that they will be answered in, as far as there is room for them: too far
- * ahead, and what comes in would push out what is to be sent next. */
+ * ahead, and what comes in would push out what is to be sent next. One with nothing behind it is left to this thread,
+ * which would only wait. */
 static void look_ahead(struct plane *p)
 {
     for (; p->ahead < p->n && p->ahead < p->ahead_max; p->ahead++) {
         struct request *r = queued(p, p->ahead);
         if (r->op != PENSTOCK_OP_FETCH || p->blob_bytes == 0)
             continue;
-        bool changing = changes(p, p->ahead, &r->key);
-        enum residency_ahead ahead = changing ? RESIDENCY_AHEAD_COMING : residency_prefetch(p->client, r->key);
+        enum residency_ahead ahead = changes(p, p->ahead, &r->key) ? RESIDENCY_AHEAD_COMING
+                                     : p->n == 1                   ? residency_look(p->client, r->key)
+                                                                   : residency_prefetch(p->client, r->key);
         r->may_wait = ahead != RESIDENCY_AHEAD_NOW;
         if (ahead == RESIDENCY_AHEAD_LATER)
             return;
@@ -199,7 +201,7 @@ static int fetch(struct plane *p, const struct request *r, struct penstock_error
 {
     struct residency_copy copy;
     /* What was on disk when it was asked for may be here by now: then several go at once. */
-    int code = r->may_wait && residency_prefetch(p->client, r->key) != RESIDENCY_AHEAD_NOW ? catch_up(p, error) : 0;
+    int code = r->may_wait && residency_look(p->client, r->key) != RESIDENCY_AHEAD_NOW ? catch_up(p, error) : 0;
     if (code)
         return code;
     enum residency_status status = residency_fetch_begin(p->client, r->key, &copy);

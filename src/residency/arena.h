@@ -183,6 +183,9 @@ struct residency_work {
 };
 /* Without the lock. */
 void residency_work_do(struct residency_arena *arena, struct residency_work *work);
+/* The same by a thread that waits for a fault next: it reads that one's blob itself, if it is among the work. */
+void residency_work_do_and_read(struct residency_arena *arena, struct residency_work *work,
+                                struct residency_fault *mine);
 /* Sleeps until *done, which is under the lock, or calls the test's hook instead. */
 void residency_wait(struct residency_arena *arena, pthread_cond_t *changed, const bool *done);
 /* Waits until some I/O has ended, if any is in flight. */

@@ -143,6 +143,9 @@ enum residency_ahead {
     RESIDENCY_AHEAD_LATER,  /* half of the slots are being filled, or there is no memory: to be tried again */
 };
 enum residency_ahead residency_prefetch(struct residency_client *client, struct residency_key key);
+/* The same without starting anything: LATER is what is on disk. Whoever waits for it next, and for nothing else, is
+ * best off with that: a blob of no more than 1 MiB is then read by the thread that waits. */
+enum residency_ahead residency_look(struct residency_client *client, struct residency_key key);
 
 /* A slot held while bytes are copied into it or out of it; outside the quarters' count. On the caller's memory. */
 struct residency_copy {

@@ -316,21 +316,31 @@ void residency_mget_release(struct residency_client *client, struct residency_ke
 
 /* ---- the TCP data plane ---- */
 
-enum residency_ahead residency_prefetch(struct residency_client *client, struct residency_key key)
+static enum residency_ahead look(struct residency_client *client, const struct residency_key *key, bool start)
 {
     struct residency_arena *arena = client->arena;
     struct residency_work work = { 0 };
     enum residency_ahead ahead = RESIDENCY_AHEAD_NOW;
     pthread_mutex_lock(&arena->lock);
-    uint32_t entry = residency_entry_find(arena, &key, &work);
+    uint32_t entry = residency_entry_find(arena, key, &work);
     if (entry != RESIDENCY_NONE && residency_entry_at(arena, entry)->where == RESIDENCY_FAULTING)
         ahead = RESIDENCY_AHEAD_COMING;
     else if (entry != RESIDENCY_NONE && residency_entry_at(arena, entry)->where == RESIDENCY_ON_DISK)
-        ahead = arena->n_faults < (arena->n_slots + 1) / 2 && residency_fault_start(arena, entry, false, &work)
+        ahead = start && arena->n_faults < (arena->n_slots + 1) / 2 && residency_fault_start(arena, entry, false, &work)
                     ? RESIDENCY_AHEAD_COMING
                     : RESIDENCY_AHEAD_LATER;
     unlock_and_work(arena, &work);
     return ahead;
+}
+
+enum residency_ahead residency_prefetch(struct residency_client *client, struct residency_key key)
+{
+    return look(client, &key, true);
+}
+
+enum residency_ahead residency_look(struct residency_client *client, struct residency_key key)
+{
+    return look(client, &key, false);
 }
 
 enum residency_status residency_put_begin(struct residency_client *client, struct residency_key key,

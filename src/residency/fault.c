@@ -111,7 +111,7 @@ enum residency_fault_result residency_fault_wait(struct residency_arena *arena, 
 {
     if (!fault->done) {
         pthread_mutex_unlock(&arena->lock);
-        residency_work_do(arena, work);
+        residency_work_do_and_read(arena, work, fault);
         pthread_mutex_lock(&arena->lock);
         residency_wait(arena, &fault->changed, &fault->done);
     }

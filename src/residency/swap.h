@@ -113,9 +113,9 @@ struct residency_swap_io {
     void *blob; /* blob_bytes, aligned; stable while it is written, undefined after a failed read */
     uint32_t record;
     bool owned; /* write: not to be found after a restart */
-    /* Called once, on an I/O thread; never from within submit. It may submit, alloc and free, and *io is the caller's
-     * again; it must not wait. code is 0; ESYS (sys_errno, ENOSPC among them); or, of a read, ECORRUPT: what is there
-     * is not what was written for this key and generation; it is logged and counted. */
+    /* Called once, on an I/O thread; never from within read and write. It may submit, alloc and free, and *io is the
+     * caller's again; it must not wait. code is 0; ESYS (sys_errno, ENOSPC among them); or, of a read, ECORRUPT: what
+     * is there is not what was written for this key and generation; it is logged and counted. */
     void (*done)(struct residency_swap_io *io, int code);
     int sys_errno;
 
@@ -130,6 +130,10 @@ struct residency_swap_io {
  * write it holds nothing and may only be freed. Writes and reads of different records are not ordered. */
 void residency_swap_write(struct residency_swap_io *io);
 void residency_swap_read(struct residency_swap_io *io);
+
+/* For a thread that has nothing to do but wait for this read: it makes it itself, and `done` is called before this
+ * returns, unless the blob is so large that several threads are better at it. Not under a lock. */
+void residency_swap_read_here(struct residency_swap_io *io);
 
 struct residency_swap_stats {
     uint64_t used_bytes, cap_bytes; /* of records that are taken */

@@ -156,22 +156,36 @@ bool swap_piece_moved(struct swap_piece *piece, ssize_t result)
     return false;
 }
 
-static void submit(struct residency_swap_io *io, bool write)
+static void prepare(struct residency_swap_io *io, bool write)
 {
     io->asked_bytes = io->checksum = 0;
     io->pieces = 0;
     io->code = io->sys_errno = 0;
     io->write = write;
     io->tidy = false;
-    swap_queue_push(io->file->swap, io);
 }
 
 void residency_swap_write(struct residency_swap_io *io)
 {
-    submit(io, true);
+    prepare(io, true);
+    swap_queue_push(io->file->swap, io);
 }
 
 void residency_swap_read(struct residency_swap_io *io)
 {
-    submit(io, false);
+    prepare(io, false);
+    swap_queue_push(io->file->swap, io);
+}
+
+void residency_swap_read_here(struct residency_swap_io *io)
+{
+    if (io->file->geometry.blob_bytes > SWAP_PIECE_BYTES) {
+        residency_swap_read(io);
+        return;
+    }
+    prepare(io, false);
+    struct swap_piece piece = swap_queue_bypass(io);
+    struct swap_move move;
+    while (swap_piece_next(&piece, &move) && swap_piece_moved(&piece, swap_move_here(&move)))
+        ;
 }

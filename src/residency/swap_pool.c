@@ -5,7 +5,7 @@
 
 #include "swap_state.h"
 
-static ssize_t make(const struct swap_move *move)
+ssize_t swap_move_here(const struct swap_move *move)
 {
     ssize_t n = move->write ? pwrite(move->fd, move->at, move->len_bytes, move->offset_bytes)
                             : pread(move->fd, move->at, move->len_bytes, move->offset_bytes);
@@ -18,7 +18,7 @@ static void *run(void *argument)
     struct swap_piece piece;
     while (swap_queue_take(swap, &piece)) {
         struct swap_move move;
-        while (swap_piece_next(&piece, &move) && swap_piece_moved(&piece, make(&move)))
+        while (swap_piece_next(&piece, &move) && swap_piece_moved(&piece, swap_move_here(&move)))
             ;
     }
     return NULL;

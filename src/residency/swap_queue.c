@@ -49,6 +49,18 @@ bool swap_queue_pop(struct residency_swap *swap, struct swap_piece *piece)
     return true;
 }
 
+struct swap_piece swap_queue_bypass(struct residency_swap_io *io)
+{
+    struct residency_swap *swap = io->file->swap;
+    uint64_t len = io->file->geometry.blob_bytes;
+    io->asked_bytes = len;
+    io->pieces = 1;
+    pthread_mutex_lock(&swap->queue_lock);
+    swap->in_flight++;
+    pthread_mutex_unlock(&swap->queue_lock);
+    return (struct swap_piece){ .io = io, .len_bytes = len };
+}
+
 bool swap_queue_take(struct residency_swap *swap, struct swap_piece *piece)
 {
     pthread_mutex_lock(&swap->queue_lock);

@@ -134,6 +134,8 @@ void swap_queue_push(struct residency_swap *swap, struct residency_swap_io *io);
 bool swap_queue_pop(struct residency_swap *swap, struct swap_piece *piece);
 /* The same, waiting until there is one. False: the swap stops. */
 bool swap_queue_take(struct residency_swap *swap, struct swap_piece *piece);
+/* A transfer that is one piece, for the caller and not for the engines. */
+struct swap_piece swap_queue_bypass(struct residency_swap_io *io);
 /* A piece that is over, 0 or a PENSTOCK_E and its errno; the first that failed takes along what was not handed out.
  * True: it was the transfer's last, and io->code, sys_errno and checksum are those of the whole. */
 PENSTOCK_CHECKED bool swap_queue_piece_over(const struct swap_piece *piece, int code, int sys_errno);
@@ -161,6 +163,8 @@ uint64_t swap_identity(const struct residency_key *key, uint64_t generation);
 uint64_t swap_sum(const void *bytes, size_t len, uint64_t seed); /* XXH3-64 */
 
 /* ---- engines ---- */
+/* As pread and pwrite, but with a negative errno. */
+ssize_t swap_move_here(const struct swap_move *move);
 /* 0 or a negative errno: the kernel does not let us. */
 int swap_uring_start(struct residency_swap *swap);
 /* So many pieces have come; queue_lock is held. */

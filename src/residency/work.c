@@ -45,7 +45,14 @@ static void free_records(struct residency_arena *arena, const struct residency_w
 
 void residency_work_do(struct residency_arena *arena, struct residency_work *work)
 {
+    residency_work_do_and_read(arena, work, NULL);
+}
+
+void residency_work_do_and_read(struct residency_arena *arena, struct residency_work *work,
+                                struct residency_fault *mine)
+{
     struct residency_work now = *work;
+    bool read_mine = false;
     work->spills = NULL;
     work->faults = NULL;
     work->n_frees = 0;
@@ -54,13 +61,18 @@ void residency_work_do(struct residency_arena *arena, struct residency_work *wor
     while (now.faults) {
         struct residency_fault *fault = now.faults;
         now.faults = fault->next;
-        residency_swap_read(&fault->io);
+        if (fault == mine)
+            read_mine = true;
+        else
+            residency_swap_read(&fault->io);
     }
     while (now.spills) {
         struct residency_spill *spill = now.spills;
         now.spills = spill->next;
         residency_spill_start(spill);
     }
+    if (read_mine)
+        residency_swap_read_here(&mine->io);
 }
 
 /* Or until the test's hook has done something. */

@@ -187,6 +187,11 @@ void residency_swap_read(struct residency_swap_io *io)
     submit(io, false);
 }
 
+void residency_swap_read_here(struct residency_swap_io *io)
+{
+    residency_swap_read(io);
+}
+
 static int transfer(struct residency_swap *swap, struct residency_swap_io *io)
 {
     struct record *record = &io->file->records[io->record];

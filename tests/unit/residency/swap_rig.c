@@ -111,9 +111,12 @@ void swap_rig_submit(struct swap_rig *rig, struct swap_rig_io *io, bool write, u
                                         .blob = blob,
                                         .record = record,
                                         .owned = io->io.owned,
-                                        .done = done } };
+                                        .done = done },
+                                .here = io->here };
     if (write)
         residency_swap_write(&io->io);
+    else if (io->here)
+        residency_swap_read_here(&io->io);
     else
         residency_swap_read(&io->io);
 }

@@ -20,8 +20,9 @@ struct swap_rig {
     uint32_t n_found;
 };
 
-/* A transfer that can be waited for. */
+/* A transfer that can be waited for. To be set: io.owned, here. */
 struct swap_rig_io {
+    bool here; /* a read, by the caller */
     struct residency_swap_io io;
     int code;
     bool landed;
@@ -38,7 +39,7 @@ void *swap_rig_blob(const struct swap_rig *rig); /* aligned; free() */
 void swap_rig_fill(const struct swap_rig *rig, void *blob, uint64_t key, uint64_t generation);
 bool swap_rig_is(const struct swap_rig *rig, const void *blob, uint64_t key, uint64_t generation);
 
-/* Sets all of *io but io.owned. */
+/* Sets all of *io else. */
 void swap_rig_submit(struct swap_rig *rig, struct swap_rig_io *io, bool write, uint32_t record, uint64_t key,
                      uint64_t generation, void *blob);
 int swap_rig_wait(struct swap_rig_io *io);

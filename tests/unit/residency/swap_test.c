@@ -66,6 +66,27 @@ static void io_uring_brings_back_what_it_wrote(void **state)
     many_at_once(&uring, BLOB, MANY);
 }
 
+static void a_read_here_has_ended_when_it_returns_unless_the_blob_is_large(void **state)
+{
+    (void)state;
+    static struct swap_rig rig;
+    for (uint64_t blob_bytes = BLOB; blob_bytes <= UINT64_C(3) << 20; blob_bytes *= 48) {
+        swap_rig_start(&rig, blob_bytes, &pool);
+        uint32_t record = swap_rig_put(&rig, 1, 1);
+        void *blob = swap_rig_blob(&rig);
+        for (uint64_t generation = 1; generation <= 2; generation++) {
+            struct swap_rig_io io = { .here = true };
+            swap_rig_submit(&rig, &io, false, record, 1, generation, blob);
+            if (blob_bytes == BLOB)
+                assert_true(io.landed);
+            assert_int_equal(swap_rig_wait(&io), generation == 1 ? 0 : PENSTOCK_ECORRUPT);
+            assert_true(swap_rig_is(&rig, blob, 1, 1));
+        }
+        free(blob);
+        swap_rig_remove(&rig);
+    }
+}
+
 /* Three pieces and some; more of them than a ring has room for. */
 static void large_blobs_go_and_come_in_pieces(void **state)
 {
@@ -245,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pool_brings_back_what_it_wrote),
         cmocka_unit_test(io_uring_brings_back_what_it_wrote),
+        cmocka_unit_test(a_read_here_has_ended_when_it_returns_unless_the_blob_is_large),
         cmocka_unit_test(large_blobs_go_and_come_in_pieces),
         cmocka_unit_test(a_blob_larger_than_an_extent_has_one_of_its_own),
         cmocka_unit_test(another_key_or_generation_is_not_what_was_written),
