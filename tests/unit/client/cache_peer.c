@@ -131,8 +131,28 @@ static uint8_t remove_key(struct conversation *v, const struct penstock_key *key
 
 /* ---- requests ---- */
 
+static uint32_t any(struct cache_peer *c, uint32_t below)
+{
+    c->nonsense = c->nonsense * 1664525 + 1013904223;
+    return (c->nonsense >> 8) % below;
+}
+
+/* Any status, with any offset: of a slot, of none, or beyond the arena. Seldom a byte too many. */
+static void answer_nonsense(struct conversation *v, uint8_t op)
+{
+    struct penstock_paging_reply reply = { .status = (uint8_t)(any(v->c, 4) ? 0 : any(v->c, 5)) };
+    uint8_t bytes[PENSTOCK_PAGING_REPLY_BYTES_MAX + 1] = { 0 };
+    reply.value = (uint64_t)any(v->c, CACHE_SLOTS) * CACHE_BLOB + (any(v->c, 8) ? 0 : any(v->c, 1u << 20));
+    penstock_paging_reply_encode(op, &reply, bytes);
+    (void)!send(v->fd, bytes, penstock_paging_reply_size(op, &reply) + !any(v->c, 64), MSG_NOSIGNAL);
+}
+
 static void answer(struct conversation *v, uint8_t op, uint8_t status, uint64_t value)
 {
+    if (v->c->nonsense && op != PENSTOCK_OP_FEATURES) {
+        answer_nonsense(v, op);
+        return;
+    }
     uint8_t bytes[PENSTOCK_PAGING_REPLY_BYTES_MAX];
     const struct penstock_paging_reply reply = { .status = status, .value = value };
     penstock_paging_reply_encode(op, &reply, bytes);

@@ -18,12 +18,13 @@ struct cache_peer {
     struct verbs_peer p;
 
     /* Before cache_peer_begin; zeroed: a peer of ours with all features. */
-    bool frozen;      /* speaks section 1 alone */
-    unsigned quota;   /* pins, and reservations, of a connection; 0: a quarter of the slots */
-    bool no_slots;    /* refuses all that need one */
-    uint64_t beyond;  /* added to each offset that it gives */
-    uint8_t close_at; /* an op that is answered by closing */
-    atomic_bool held; /* answers nothing while it is set */
+    bool frozen;       /* speaks section 1 alone */
+    unsigned quota;    /* pins, and reservations, of a connection; 0: a quarter of the slots */
+    bool no_slots;     /* refuses all that need one */
+    uint64_t beyond;   /* added to each offset that it gives */
+    uint32_t nonsense; /* a seed: answers nothing but that */
+    uint8_t close_at;  /* an op that is answered by closing */
+    atomic_bool held;  /* answers nothing while it is set */
 
     atomic_uint asked[256];          /* by op */
     atomic_uint mget_keys, released; /* in requests of n */

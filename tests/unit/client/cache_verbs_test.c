@@ -570,6 +570,30 @@ static void memory_that_cannot_be_registered_is_copied_both_ways(void **state)
     end(s);
 }
 
+static void nonsense_ends_operations_or_the_session_and_no_more(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 40; seed++) {
+        peer = (struct cache_peer){ .nonsense = seed };
+        struct penstock_session *s = begin(2);
+        uint32_t region = region_of(s);
+        penstock_op ops[4];
+        static struct penstock_blob own[4][MANY];
+        for (size_t i = 0; i < 4; i++) {
+            struct penstock_blobs b = { .size = sizeof b, .action = (int)(i + seed) % 4, .region = region };
+            b.blobs = own[i];
+            b.count = MANY;
+            b.timeout_ns = 50000000;
+            for (size_t j = 0; j < MANY; j++)
+                own[i][j] = (struct penstock_blob){ .key.low = j % 20, .at_bytes = j * CACHE_BLOB };
+            assert_int_equal(penstock_submit_blobs(s, &b, &ops[i], NULL), 0);
+        }
+        for (size_t i = 0; i < 4; i++)
+            (void)finish(s, ops[i]);
+        end(s);
+    }
+}
+
 /* ---- raw ---- */
 
 static penstock_op move_raw(struct penstock_session *s, bool write, uint32_t region, uint64_t offset, uint64_t at)
@@ -649,6 +673,7 @@ int main(void)
         cmocka_unit_test(a_session_is_freed_with_blobs_under_way),
         cmocka_unit_test(a_peer_that_says_nothing_is_given_up),
         cmocka_unit_test(memory_that_cannot_be_registered_is_copied_both_ways),
+        cmocka_unit_test(nonsense_ends_operations_or_the_session_and_no_more),
         cmocka_unit_test(raw_ranges_move_without_a_word),
         cmocka_unit_test(a_raw_operation_is_canceled),
     };
