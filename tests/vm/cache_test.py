@@ -1,17 +1,21 @@
 """The cache on real devices, for hand-written clients of the frozen protocol in both modes, alone and beside clients of
 the TCP data plane. Nobody reads bytes that were not committed (docs/protocol.md 1.6 and 3)."""
 
+import json
 import os
 import random
 import shutil
 import signal
+import statistics as figures
 import struct
 from concurrent.futures import ThreadPoolExecutor
 
-from lab import DEVICES, DISK, OneHost, harness, note, resources
+from lab import DEVICES, DISK, MIB, OneHost, harness, note, output, program, resources
 
 from cache_blobs import History, blob, turn_of
 from cache_rails import RailsClient, WorkRequestFailed
+from rail_read import perftest_rate
+
 from cache_wire import BIT_EXISTS, BIT_MGET, BIT_OWN, BIT_WIDE, BLOB, ERR, KIB, MISS, OK, CacheTest, statistics
 
 SLOTS = 8
@@ -322,3 +326,43 @@ class Deaths(Cache):
         peer.signal(signal.SIGTERM)
         self.assertTrue(client.is_closed())
         self.assertEqual(peer.wait(), 0)
+
+
+class Library(Cache):
+    """The library's client: what is posted for its blobs, exactly, and how fast they go."""
+
+    DEPTH = 16
+
+    def counts(self, peer, *words):
+        return json.loads(output(program("cache_counts"), *words, "%s:%d" % peer.address))
+
+    def test_a_blob_is_one_work_request_and_rails_share_them_evenly(self):
+        peer = self.serve_cache()
+        for rails, n in (("rxe0", 1), ("auto", 2)):
+            words = ("--rails", rails, "--depth", str(self.DEPTH * n), "--blob", str(64 * KIB), "--rounds", "2")
+            done = {"put": self.counts(peer, *words)["put"], "get": self.counts(peer, *words, "--get")["get"]}
+            for what, posted in ((what, done[what]["rails"]) for what in done):
+                note(f"{what} of {32 * n} blobs, rails {rails}: {posted}")
+                self.assertEqual([rail["work_requests"] for rail in posted], [2 * self.DEPTH] * n)
+                self.assertEqual([rail["bytes"] for rail in posted], [2 * self.DEPTH * 64 * KIB] * n)
+                self.assertLessEqual(sum(rail["outstanding_max"] for rail in posted), self.DEPTH * n)
+
+    def test_throughput_beside_ib_write_bw_and_ib_read_bw(self):
+        peer = self.serve_cache()
+        rivals, ours, theirs = {"put": "ib_write_bw", "get": "ib_read_bw"}, {}, {}
+        for side in ("ours", "theirs", "theirs", "ours"):
+            if side == "ours":
+                done = self.counts(peer, "--rails", "rxe0", "--depth", str(self.DEPTH), "--blob", str(MIB),
+                                   "--rounds", "2")
+                for what in rivals:
+                    ours.setdefault(what, []).append(done[what]["bytes"] / done[what]["seconds"] / 1e6)
+            else:
+                for what, rival in rivals.items():
+                    words = ("-s", str(MIB), "-n", str(2 * self.DEPTH), "-t", str(self.DEPTH))
+                    theirs.setdefault(what, []).append(perftest_rate(DEVICES[:1], *words, rival=rival))
+        for what, rival in rivals.items():
+            ratio = figures.median(ours[what]) / figures.median(theirs[what])
+            itself = max(theirs[what]) / min(theirs[what])
+            note(f"{what} of 1 MiB, {self.DEPTH} at once: {ratio:.2f} of {rival} ({figures.median(ours[what]):.0f} and "
+                 f"{figures.median(theirs[what]):.0f} MB/s; {rival} differs from itself by {itself:.2f})")
+            self.assertGreaterEqual(ratio * itself, 0.7)

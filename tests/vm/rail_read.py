@@ -1,4 +1,4 @@
-"""programs/rail_read.c and its rival, ib_read_bw."""
+"""programs/rail_read.c and its rival, ib_read_bw, and what else of perftest is one."""
 
 import json
 import re
@@ -47,10 +47,10 @@ def read_once(peer, directory, rails, words):
         return client.read(words)
 
 
-def perftest(devices, *words):
-    """What clients of ib_read_bw say on these devices of one host at once."""
+def perftest(devices, *words, rival="ib_read_bw"):
+    """What clients of it say on these devices of one host at once."""
     def start(i, device, *address):
-        command = ["ib_read_bw", "-d", device, "-x", "1", "-F", "-p", str(PERFTEST_PORT + i), *words, *address]
+        command = [rival, "-d", device, "-x", "1", "-F", "-p", str(PERFTEST_PORT + i), *words, *address]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     servers = [start(i, device) for i, device in enumerate(devices)]
     for i in range(len(devices)):
@@ -60,11 +60,11 @@ def perftest(devices, *words):
     return said[:len(clients)]
 
 
-def perftest_rate(devices, *words):
-    """MB/s of ib_read_bw, in all. It has none where it could not find out how fast the processor's clock is."""
+def perftest_rate(devices, *words, rival="ib_read_bw"):
+    """MB/s of it, in all. It has none where it could not find out how fast the processor's clock is."""
     for _ in range(TRIES):
-        said = perftest(devices, *words)
+        said = perftest(devices, *words, rival=rival)
         rates = [re.search(r"^ *\d+ +\d+ +[\d.]+ +([\d.]+) ", text, re.M) for text in said]
         if all(rate and float(rate[1]) > 0 for rate in rates):
             return sum(float(rate[1]) for rate in rates)
-    raise AssertionError(f"ib_read_bw brought no figure in {TRIES} tries:\n" + "\n".join(said))
+    raise AssertionError(f"{rival} brought no figure in {TRIES} tries:\n" + "\n".join(said))
