@@ -35,7 +35,7 @@ struct penstock_options {
     int transport;               /* enum penstock_transport */
     int64_t connect_timeout_ns;  /* 0: 30 s */
     int64_t manifest_timeout_ns; /* 0: 300 s: a peer may have to stage the model first */
-    int64_t reply_timeout_ns;    /* 0: 30 s */
+    int64_t reply_timeout_ns;    /* 0: 30 s; of a cache 300 s: a reply may have to wait for a disk */
     const char *rails; /* "DEVICE[:GID][@PEER_RAIL]" with commas between them, "auto", "auto:N" or "none"; NULL: every
                           active port. GID is an index or an address; read by the call, and not kept */
     int64_t rail_deadline_ns; /* of a rail that has work and completes none; 0: 5 s */

@@ -25,7 +25,7 @@
     "      --arena SIZE       of the arena where it is not there yet (default 1G, or 16 blobs): whoever joins first "  \
     "sets it\n"                                                                                                        \
     "      --wide             KEY may have 128 bits\n"                                                                 \
-    "      --timeout SECONDS  give up on a peer that brings no byte for so long; default: 30\n"                        \
+    "      --timeout SECONDS  give up on a peer that brings no byte for so long (default 300; 30 to connect)\n"        \
     "      --transport T      rdma, tcp, or auto: RDMA where both ends have it, else TCP (the default)\n"              \
     "      --rail RAIL        a port for RDMA, as for `penstock pull`; can be given several times\n"                   \
     "  -v, --verbose          say what was done, and over what\n"                                                      \

@@ -26,7 +26,7 @@ static const char help[] =
     "      --json             print what the peer says, as it says it: one JSON object\n"
     "      --watch[=SECONDS]  ask again every so many seconds (default 1), until interrupted; from the second time on\n"
     "                         what happened is given for each second since the time before\n"
-    "      --timeout SECONDS  give up on a peer that brings no byte for so long; default: 30\n";
+    "      --timeout SECONDS  give up on a peer that brings no byte for so long (default 300; 30 to connect)\n";
 
 enum { OPT_JSON = 256, OPT_WATCH };
 
