@@ -239,6 +239,52 @@ static void an_index_of_noise_is_no_data(void **state)
     }
 }
 
+/* ---- the log ---- */
+
+static int real_stderr, said;
+
+/* What is logged from here on goes to a file. */
+static void listen_in(void)
+{
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stderr);
+    real_stderr = dup(STDERR_FILENO);
+    said = dup(fileno(file));
+    assert_true(real_stderr >= 0 && said >= 0);
+    assert_true(dup2(said, STDERR_FILENO) >= 0);
+    (void)fclose(file);
+}
+
+static void assert_logged(const char *words)
+{
+    static char text[8192];
+    fflush(stderr);
+    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0);
+    close(real_stderr);
+    ssize_t n = pread(said, text, sizeof text - 1, 0);
+    assert_true(n >= 0);
+    text[n] = 0;
+    close(said);
+    if (!strstr(text, words))
+        fail_msg("not in the log: %s; but: %s", words, text);
+}
+
+static void damage_is_logged_where_it_is_met(void **state)
+{
+    (void)state;
+    start_with_records();
+    flip("index", swap_index_entry_offset(3), 1);
+    flip("swap", 5 * BLOB + 100, 1);
+    listen_in();
+    swap_rig_open(&rig);
+    assert_logged("error: swap file kv-8192.index: 1 damaged entries, whose records are dropped");
+    listen_in();
+    assert_int_equal(swap_rig_read(&rig, 5, 5, 1), PENSTOCK_ECORRUPT);
+    assert_logged("error: swap file kv-8192.swap: record 5 is not what was written there; it is dropped");
+    swap_rig_remove(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +297,7 @@ int main(void)
         cmocka_unit_test(an_index_whose_records_are_gone_finds_none),
         cmocka_unit_test(an_index_of_another_version_is_not_believed),
         cmocka_unit_test(an_index_of_noise_is_no_data),
+        cmocka_unit_test(damage_is_logged_where_it_is_met),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
