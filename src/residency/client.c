@@ -11,8 +11,8 @@ struct residency_client *residency_client_new(struct residency_arena *arena)
         return NULL;
     client->arena = arena;
     client->got = client->spare_pin = RESIDENCY_NONE;
-    residency_table_init(&client->reserved, arena->cache->seed, sizeof(struct residency_node), 8);
-    residency_table_init(&client->pinned, arena->cache->seed, sizeof(struct residency_pinned), 8);
+    residency_table_init(&client->reserved, arena->cache->seed, sizeof(struct residency_node), false);
+    residency_table_init(&client->pinned, arena->cache->seed, sizeof(struct residency_pinned), false);
     return client;
 }
 
@@ -56,10 +56,12 @@ bool residency_client_holds(const struct residency_client *client)
 
 /* ---- reservations ---- */
 
-static uint32_t reserve_slot(struct residency_arena *arena)
+/* For a blob of key, which its commit will look for. */
+static uint32_t reserve_slot(struct residency_arena *arena, const struct residency_key *key)
 {
     struct residency_work work = { 0 };
     pthread_mutex_lock(&arena->lock);
+    residency_table_prefetch(&arena->entries, key);
     uint32_t slot = residency_slot_take(arena, &work);
     if (slot != RESIDENCY_NONE) {
         arena->slots[slot].state = RESIDENCY_SLOT_RESERVED;
@@ -102,7 +104,7 @@ enum residency_status residency_alloc(struct residency_client *client, struct re
     if (mine == RESIDENCY_NONE) {
         if (client->reserved.used >= quarter(arena))
             return RESIDENCY_ERR;
-        uint32_t slot = reserve_slot(arena);
+        uint32_t slot = reserve_slot(arena, &key);
         if (slot == RESIDENCY_NONE)
             return RESIDENCY_ERR;
         mine = residency_table_insert(&client->reserved, &key);
@@ -347,7 +349,7 @@ enum residency_status residency_put_begin(struct residency_client *client, struc
                                           struct residency_copy *copy)
 {
     struct residency_arena *arena = client->arena;
-    *copy = (struct residency_copy){ .key = key, .slot = reserve_slot(arena) };
+    *copy = (struct residency_copy){ .key = key, .slot = reserve_slot(arena, &key) };
     if (copy->slot == RESIDENCY_NONE)
         return RESIDENCY_ERR;
     copy->blob = residency_slot_blob(arena, copy->slot);

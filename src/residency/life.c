@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -36,7 +37,7 @@ int residency_arena_new(struct residency_cache *cache, enum residency_kind kind,
     pthread_mutex_init(&arena->lock, NULL);
     pthread_cond_init(&arena->landed, NULL);
     pthread_cond_init(&arena->left, NULL);
-    residency_table_init(&arena->entries, cache->seed, sizeof(struct residency_entry), 16);
+    residency_table_init(&arena->entries, cache->seed, sizeof(struct residency_entry), true);
     *out = arena;
     return 0;
 }
@@ -71,6 +72,17 @@ static int charge(struct residency_arena *arena, uint64_t arena_bytes, struct pe
     return residency_reserve(arena->cache->options.ledger, &arena->charge, arena_bytes, what, error);
 }
 
+/* In huge pages, as far as they fit in: see table.c. */
+static struct residency_slot *slots_new(uint32_t n)
+{
+    const uintptr_t huge = (uintptr_t)2 << 20;
+    struct residency_slot *slots = calloc(n, sizeof *slots);
+    uintptr_t from = ((uintptr_t)slots + huge - 1) & ~(huge - 1), to = (uintptr_t)(slots + n) & ~(huge - 1);
+    if (slots && to > from)
+        (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
+    return slots;
+}
+
 int residency_arena_map(struct residency_arena *arena, uint64_t arena_bytes, struct penstock_error *error)
 {
     const struct residency_cache_options *options = &arena->cache->options;
@@ -80,7 +92,7 @@ int residency_arena_map(struct residency_arena *arena, uint64_t arena_bytes, str
         return code;
     struct residency_memory memory = { 0 };
     code = residency_memory_map(options, arena_bytes, &memory, error);
-    struct residency_slot *slots = code == 0 && n_slots > 0 ? calloc(n_slots, sizeof *slots) : NULL;
+    struct residency_slot *slots = code == 0 && n_slots > 0 ? slots_new(n_slots) : NULL;
     if (code == 0 && n_slots > 0 && !slots)
         code = base_error_set(error, PENSTOCK_ENOMEM, "no memory for an arena of %" PRIu32 " slots", n_slots);
     if (code != 0) {

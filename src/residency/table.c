@@ -1,12 +1,35 @@
 #include "table.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
-void residency_table_init(struct residency_table *table, const uint64_t seed[2], uint32_t node_bytes, uint32_t shift)
+/* Segments are whole huge pages, where nodes have a multiple of 16 bytes. */
+#define HUGE_BYTES ((size_t)2 << 20)
+#define LARGE_NODE_SHIFT 17
+#define LARGE_BUCKET_SHIFT 19
+#define SMALL_SHIFT 6
+
+void residency_table_init(struct residency_table *table, const uint64_t seed[2], uint32_t node_bytes, bool large)
 {
-    *table = (struct residency_table){
-        .seed = { seed[0], seed[1] }, .node_bytes = node_bytes, .shift = shift, .mask = (1u << shift) - 1
-    };
+    *table = (struct residency_table){ .seed = { seed[0], seed[1] },
+                                       .node_bytes = node_bytes,
+                                       .node_shift = large ? LARGE_NODE_SHIFT : SMALL_SHIFT,
+                                       .bucket_shift = large ? LARGE_BUCKET_SHIFT : SMALL_SHIFT,
+                                       .mask = (1u << SMALL_SHIFT) - 1 };
+}
+
+/* The first one grows page by page. With millions of keys every step is to another page, and what translates
+ * addresses has no room for so many small ones. */
+static void *segment_new(size_t bytes, bool first, bool zeroed)
+{
+    if (first || bytes % HUGE_BYTES != 0)
+        return calloc(1, bytes);
+    void *segment = aligned_alloc(HUGE_BYTES, bytes);
+    if (!segment)
+        return NULL;
+    (void)madvise(segment, bytes, MADV_HUGEPAGE); /* or else small ones */
+    return zeroed ? memset(segment, 0, bytes) : segment;
 }
 
 void residency_table_fini(struct residency_table *table)
@@ -49,7 +72,7 @@ static uint64_t hash(const struct residency_table *table, const struct residency
 
 static uint32_t *bucket_at(const struct residency_table *table, uint32_t index)
 {
-    return &table->buckets.at[index >> table->shift][index & ((1u << table->shift) - 1)];
+    return &table->buckets.at[index >> table->bucket_shift][index & ((1u << table->bucket_shift) - 1)];
 }
 
 static uint32_t *bucket_of(const struct residency_table *table, const struct residency_key *key)
@@ -73,9 +96,15 @@ uint32_t residency_table_find(const struct residency_table *table, const struct 
     return RESIDENCY_NONE;
 }
 
+void residency_table_prefetch(const struct residency_table *table, const struct residency_key *key)
+{
+    if (table->used > 0)
+        __builtin_prefetch(bucket_of(table, key));
+}
+
 static bool bucket_segment_add(struct residency_table *table)
 {
-    uint32_t *segment = calloc((size_t)1 << table->shift, sizeof *segment);
+    uint32_t *segment = segment_new(sizeof *segment << table->bucket_shift, table->buckets.n == 0, true);
     if (segment && base_vec_push(&table->buckets, segment))
         return true; // cppcheck-suppress memleak; the vector has it
     free(segment);
@@ -86,7 +115,7 @@ static bool bucket_segment_add(struct residency_table *table)
 static void split_one(struct residency_table *table)
 {
     uint32_t buckets = table->mask + 1 + table->split;
-    if (buckets == 1u << 31 || ((buckets >> table->shift) == table->buckets.n && !bucket_segment_add(table)))
+    if (buckets == 1u << 31 || ((buckets >> table->bucket_shift) == table->buckets.n && !bucket_segment_add(table)))
         return;
     uint32_t *from = bucket_at(table, table->split), *to = bucket_at(table, buckets), at = *from;
     for (*from = 0; at != 0;) {
@@ -112,8 +141,8 @@ static uint32_t node_take(struct residency_table *table)
     }
     if (table->fresh == RESIDENCY_NONE - 1)
         return RESIDENCY_NONE;
-    if ((table->fresh >> table->shift) == table->nodes.n) {
-        uint8_t *segment = calloc((size_t)1 << table->shift, table->node_bytes);
+    if ((table->fresh >> table->node_shift) == table->nodes.n) {
+        uint8_t *segment = segment_new((size_t)table->node_bytes << table->node_shift, table->nodes.n == 0, false);
         if (!segment || !base_vec_push(&table->nodes, segment)) {
             free(segment);
             return RESIDENCY_NONE;

@@ -22,26 +22,32 @@ struct residency_node {
 
 struct residency_table {
     uint64_t seed[2];
-    uint32_t node_bytes, shift; /* 2^shift nodes, or buckets, a segment */
-    uint32_t used;              /* nodes in buckets */
-    uint32_t fresh;             /* nodes that were ever used: all below it have memory */
-    uint32_t spare;             /* the first free one, plus 1 */
-    uint32_t mask, split;       /* mask + 1 + split buckets; those below split, and their partners, use one bit more */
+    uint32_t node_bytes;
+    uint32_t node_shift, bucket_shift; /* 2^shift a segment */
+    uint32_t used;                     /* nodes in buckets */
+    uint32_t fresh;                    /* nodes that were ever used: all below it have memory */
+    uint32_t spare;                    /* the first free one, plus 1 */
+    uint32_t mask, split; /* mask + 1 + split buckets; those below split, and their partners, use one bit more */
     BASE_VEC(uint8_t *) nodes;
     BASE_VEC(uint32_t *) buckets; /* node plus 1; 0: empty */
 };
 
-/* node_bytes is a multiple of 8 and at least a residency_node's. Nothing is allocated yet. */
-void residency_table_init(struct residency_table *table, const uint64_t seed[2], uint32_t node_bytes, uint32_t shift);
+/* node_bytes is a multiple of 8 and at least a residency_node's. Nothing is allocated yet. large: segments of
+ * megabytes; of the first only what is used takes memory, the others are huge pages. Else of a kilobyte or two. */
+void residency_table_init(struct residency_table *table, const uint64_t seed[2], uint32_t node_bytes, bool large);
 void residency_table_fini(struct residency_table *table);
 
 static inline void *residency_table_node(const struct residency_table *table, uint32_t index)
 {
-    return table->nodes.at[index >> table->shift] + (size_t)(index & ((1u << table->shift) - 1)) * table->node_bytes;
+    return table->nodes.at[index >> table->node_shift] +
+           (size_t)(index & ((1u << table->node_shift) - 1)) * table->node_bytes;
 }
 
 /* RESIDENCY_NONE: no such key. */
 uint32_t residency_table_find(const struct residency_table *table, const struct residency_key *key);
+
+/* Key will be looked up soon: what lies between is not waited for twice. */
+void residency_table_prefetch(const struct residency_table *table, const struct residency_key *key);
 
 /* A node for a key that is not there; what follows the key in it is undefined. RESIDENCY_NONE: no memory. */
 uint32_t residency_table_insert(struct residency_table *table, const struct residency_key *key);

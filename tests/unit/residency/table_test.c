@@ -16,7 +16,7 @@ static void what_was_inserted_is_found_and_nothing_else(void **state)
     (void)state;
     enum { N = 20000 };
     struct residency_table table;
-    residency_table_init(&table, seed, sizeof(struct residency_node), 8);
+    residency_table_init(&table, seed, sizeof(struct residency_node), false);
     for (uint32_t i = 0; i < N; i++) {
         struct residency_key key = key_of(i);
         assert_int_equal(residency_table_find(&table, &key), RESIDENCY_NONE);
@@ -38,7 +38,7 @@ static void both_halves_of_a_key_count(void **state)
 {
     (void)state;
     struct residency_table table;
-    residency_table_init(&table, seed, sizeof(struct residency_node), 8);
+    residency_table_init(&table, seed, sizeof(struct residency_node), false);
     struct residency_key key = { .low = 5, .high = 0 }, other = { .low = 5, .high = 1 },
                          swapped = { .low = 0, .high = 5 };
     assert_int_not_equal(residency_table_insert(&table, &key), RESIDENCY_NONE);
@@ -51,7 +51,7 @@ static void nodes_of_removed_keys_are_used_again(void **state)
 {
     (void)state;
     struct residency_table table;
-    residency_table_init(&table, seed, sizeof(struct residency_node), 8);
+    residency_table_init(&table, seed, sizeof(struct residency_node), false);
     for (uint64_t i = 0; i < 100000; i++) {
         struct residency_key key = key_of(i), old = key_of(i - 100);
         assert_int_not_equal(residency_table_insert(&table, &key), RESIDENCY_NONE);
@@ -67,25 +67,35 @@ static void nodes_of_removed_keys_are_used_again(void **state)
     residency_table_fini(&table);
 }
 
-static void chains_stay_short_while_it_grows(void **state)
+static void chains_stay_short(bool large, uint64_t n)
 {
-    (void)state;
     struct residency_table table;
-    residency_table_init(&table, seed, sizeof(struct residency_node), 8);
-    for (uint64_t i = 0; i < 300000; i++) {
+    residency_table_init(&table, seed, large ? 48 : sizeof(struct residency_node), large);
+    for (uint64_t i = 0; i < n; i++) {
         struct residency_key key = key_of(i);
         assert_int_not_equal(residency_table_insert(&table, &key), RESIDENCY_NONE);
         assert_true((uint64_t)table.used * 3 <= ((uint64_t)table.mask + 1 + table.split) * 4);
     }
-    size_t longest = 0;
+    assert_true(table.nodes.n > 1 && table.buckets.n > 1);
+    size_t longest = 0, keys = 0;
     for (uint32_t i = 0; i < table.mask + 1 + table.split; i++) {
         size_t length = 0;
-        for (uint32_t at = table.buckets.at[i >> 8][i & 255]; at; length++)
+        for (uint32_t at = table.buckets.at[i >> table.bucket_shift][i & ((1u << table.bucket_shift) - 1)]; at;
+             length++)
             at = ((struct residency_node *)residency_table_node(&table, at - 1))->chain;
         longest = length > longest ? length : longest;
+        keys += length;
     }
+    assert_int_equal(keys, n);
     assert_true(longest <= 12);
     residency_table_fini(&table);
+}
+
+static void chains_stay_short_while_it_grows(void **state)
+{
+    (void)state;
+    chains_stay_short(false, 50000);
+    chains_stay_short(true, 800000);
 }
 
 int main(void)
