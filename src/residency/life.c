@@ -77,8 +77,10 @@ static struct residency_slot *slots_new(uint32_t n)
 {
     const uintptr_t huge = (uintptr_t)2 << 20;
     struct residency_slot *slots = calloc(n, sizeof *slots);
+    if (!slots)
+        return NULL;
     uintptr_t from = ((uintptr_t)slots + huge - 1) & ~(huge - 1), to = (uintptr_t)(slots + n) & ~(huge - 1);
-    if (slots && to > from)
+    if (to > from)
         (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
     return slots;
 }
