@@ -1,48 +1,27 @@
 #include "bench_experts.h"
 
-#include <math.h>
-#include <poll.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 
 /* ---- which experts ---- */
 
-/* The same in every run, so that runs can be compared: splitmix64. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
-    return z ^ z >> 31;
-}
-
-/* Zipf's law has hardly anything left for those behind them, and the number is the peer's word. */
-#define ZIPF_EXPERTS_MAX (1u << 20)
-
 struct picker {
     uint64_t state;
-    uint32_t layers, experts;
-    uint64_t n;         /* picked so far */
-    double *cumulative; /* Zipf: up to each expert; NULL: uniform */
+    uint32_t layers;
+    uint64_t n; /* picked so far */
+    struct bench_zipf experts;
 };
 
+/* The number of experts is the peer's word. */
 static int picker_init(struct picker *p, const struct penstock_expert_geometry *g, bool zipf, double exponent,
                        struct penstock_error *error)
 {
-    *p = (struct picker){ .state = 1, .layers = g->layers, .experts = g->experts };
-    if (!zipf)
-        return 0;
-    if (p->experts > ZIPF_EXPERTS_MAX)
-        p->experts = ZIPF_EXPERTS_MAX;
-    p->cumulative = malloc(p->experts * sizeof *p->cumulative);
-    if (!p->cumulative)
-        return base_error_set(error, PENSTOCK_ENOMEM, "no memory for the weights of %u experts", p->experts);
-    double sum = 0;
-    for (uint32_t i = 0; i < p->experts; i++)
-        p->cumulative[i] = sum += pow(i + 1, -exponent);
+    *p = (struct picker){ .state = 1, .layers = g->layers };
+    if (zipf)
+        return bench_zipf_init(&p->experts, g->experts, exponent, error);
+    bench_uniform_init(&p->experts, g->experts);
     return 0;
 }
 
@@ -50,21 +29,7 @@ static int picker_init(struct picker *p, const struct penstock_expert_geometry *
 static void pick(struct picker *p, struct penstock_fetch *fetch)
 {
     fetch->layer = (uint32_t)(p->n++ % p->layers);
-    uint64_t random = next_random(&p->state);
-    if (!p->cumulative) {
-        fetch->expert = (uint32_t)(random % p->experts);
-        return;
-    }
-    double at = (double)(random >> 11) * 0x1p-53 * p->cumulative[p->experts - 1];
-    uint32_t low = 0, high = p->experts - 1;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (p->cumulative[middle] < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    fetch->expert = low;
+    fetch->expert = (uint32_t)bench_zipf_pick(&p->experts, bench_random(&p->state));
 }
 
 /* ---- one measurement ---- */
@@ -98,24 +63,10 @@ static int take(struct run *r, const struct penstock_completion *c, struct penst
 {
     int64_t now_ns = base_now_ns();
     uint64_t slot = (uintptr_t)c->user;
-    if (c->code) {
-        const struct penstock_error *words = penstock_op_error(r->session, c->op);
-        if (words)
-            *error = *words;
-        else
-            base_error_set(error, c->code, "a fetch failed");
-        return c->code;
-    }
+    if (c->code)
+        return bench_failed(r->session, c, error);
     r->latencies[r->landed++] = (uint64_t)(now_ns - r->begun_ns[slot]);
     return goes_on(r, now_ns) ? submit(r, slot, error) : 0;
-}
-
-static void sleep_until_due(const struct penstock_session *s)
-{
-    struct pollfd p = { .fd = penstock_fd(s), .events = POLLIN };
-    int64_t ns = penstock_timeout_ns(s);
-    if (ns != 0)
-        (void)poll(&p, 1, ns < 0 ? -1 : base_poll_ms(base_deadline_ns(ns)));
 }
 
 /* One at a time, each waited for, as a router does that has nothing else to do. */
@@ -142,37 +93,18 @@ static int run_deep(struct run *r, unsigned depth, struct penstock_error *error)
         code = submit(r, slot, error);
     while (code == 0 && r->landed < r->submitted) {
         size_t done = 0;
-        int state = penstock_poll(r->session, completions, sizeof completions / sizeof *completions, &done);
+        code = bench_await(r->session, completions, sizeof completions / sizeof *completions, &done, error);
         for (size_t i = 0; i < done && code == 0; i++)
             code = take(r, &completions[i], error);
-        if (code == 0 && done == 0 && state) {
-            const struct penstock_error *words = penstock_op_error(r->session, 0);
-            if (words)
-                *error = *words;
-            return state;
-        }
-        if (code == 0 && done == 0)
-            sleep_until_due(r->session);
     }
     return code;
 }
 
-static int compare(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void summarize(struct run *r, int64_t begun_ns, struct bench_figures *f)
 {
-    static const double quantiles[BENCH_PERCENTILES] = { 0.5, 0.9, 0.99, 0.999, 1.0 };
     f->records = r->landed;
     f->seconds = (double)(base_now_ns() - begun_ns) / 1e9;
-    qsort(r->latencies, r->landed, sizeof *r->latencies, compare);
-    for (int i = 0; i < BENCH_PERCENTILES && r->landed > 0; i++) {
-        uint64_t at = (uint64_t)ceil(quantiles[i] * (double)r->landed);
-        f->latency_us[i] = (double)r->latencies[at > 0 ? at - 1 : 0] / 1e3;
-    }
+    bench_percentiles(r->latencies, r->landed, f->latency_us);
 }
 
 static int measure(struct penstock_session *s, const struct bench_options *options, const struct bench_result *result,
@@ -197,7 +129,7 @@ static int measure(struct penstock_session *s, const struct bench_options *optio
         code =
             base_error_set(error, PENSTOCK_ENOMEM, "no memory for %llu latencies", (unsigned long long)options->count);
     }
-    free(picker.cumulative);
+    bench_zipf_fini(&picker.experts);
     free(r.begun_ns);
     free(r.latencies);
     return code;

@@ -6,6 +6,7 @@
 
 #include <penstock/experts.h>
 
+#include "bench.h"
 #include "pull_rails.h"
 
 struct bench_options {
@@ -19,7 +20,6 @@ struct bench_options {
 
 enum { BENCH_UNIFORM, BENCH_ZIPF, BENCH_EXPERTS }; /* which experts */
 enum { BENCH_ONE, BENCH_DEEP, BENCH_DEPTHS };      /* how many at once */
-enum { BENCH_P50, BENCH_P90, BENCH_P99, BENCH_P999, BENCH_MAX, BENCH_PERCENTILES };
 
 struct bench_figures {
     unsigned depth; /* in all */

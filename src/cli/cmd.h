@@ -11,7 +11,8 @@ enum cli_exit {
 };
 
 int cmd_bench(int argc, char **argv);
-int cmd_cache(int argc, char **argv); /* put, get, rm, exists */
+int cmd_bench_cache(int argc, char **argv); /* where "cache" follows */
+int cmd_cache(int argc, char **argv);       /* put, get, rm, exists */
 int cmd_fetch(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_lora(int argc, char **argv);

@@ -15,6 +15,7 @@
 
 static const char help[] =
     "usage: penstock bench experts PEER [OPTIONS]\n"
+    "       penstock bench cache PEER [OPTIONS]  (which has a --help of its own)\n"
     "\n"
     "Measures how an expert peer answers: how long one fetch takes while nothing else is asked for, and how many "
     "records\n"
@@ -99,7 +100,7 @@ static int parse(int argc, char **argv, struct command *c)
             return status;
     }
     if (argc - optind != 2 || strcmp(argv[optind], "experts") != 0)
-        return wrong("", "what to measure and a PEER are needed: experts PEER");
+        return wrong("", "what to measure and a PEER are needed: experts PEER, or cache PEER");
     c->options.peer = argv[optind + 1];
     return reach_settle(&c->reach, "bench");
 }
@@ -107,7 +108,6 @@ static int parse(int argc, char **argv, struct command *c)
 /* ---- what came of it ---- */
 
 static const char *const experts_names[BENCH_EXPERTS] = { "uniform", "zipf" };
-static const char *const percentile_names[BENCH_PERCENTILES] = { "p50", "p90", "p99", "p999", "max" };
 
 static double each_second(const struct bench_figures *f, double what)
 {
@@ -122,12 +122,11 @@ static void print_json(const struct bench_result *r)
     for (int i = 0; i < BENCH_EXPERTS * BENCH_DEPTHS; i++) {
         const struct bench_figures *f = &r->figures[i / BENCH_DEPTHS][i % BENCH_DEPTHS];
         printf("%s{\"experts\":\"%s\",\"depth\":%u,\"records\":%" PRIu64
-               ",\"seconds\":%.6f,\"records_per_second\":%.1f,\"bytes_per_second\":%.0f,\"latency_us\":{",
+               ",\"seconds\":%.6f,\"records_per_second\":%.1f,\"bytes_per_second\":%.0f,",
                i ? "," : "", experts_names[i / BENCH_DEPTHS], f->depth, f->records, f->seconds, each_second(f, 1),
                each_second(f, bytes));
-        for (int p = 0; p < BENCH_PERCENTILES; p++)
-            printf("%s\"%s\":%.1f", p ? "," : "", percentile_names[p], f->latency_us[p]);
-        fputs("}}", stdout);
+        bench_print_json_percentiles(f->latency_us);
+        putchar('}');
     }
     fputs("],", stdout);
     pull_rails_print_json(&r->rails, stdout);
@@ -139,13 +138,12 @@ static void print_table(const struct bench_result *r)
     char size[CLI_SIZE_MAX], over[PULL_OVER_MAX];
     printf("records of %s, %" PRIu32 " layers of %" PRIu32 " experts, %s\n", cli_size(r->geometry.record_stride, size),
            r->geometry.layers, r->geometry.experts, pull_rails_over(&r->rails, over));
-    puts("EXPERTS  DEPTH   RECORDS  RECORDS/S      GB/S    P50 us    P90 us    P99 us  P99.9 us    MAX us");
+    puts("EXPERTS  DEPTH   RECORDS  RECORDS/S      GB/S " BENCH_PERCENTILE_TITLES);
     for (int i = 0; i < BENCH_EXPERTS * BENCH_DEPTHS; i++) {
         const struct bench_figures *f = &r->figures[i / BENCH_DEPTHS][i % BENCH_DEPTHS];
         printf("%-8s %5u %9" PRIu64 " %10.0f %9.3f", experts_names[i / BENCH_DEPTHS], f->depth, f->records,
                each_second(f, 1), each_second(f, (double)r->geometry.record_stride / 1e9));
-        for (int p = 0; p < BENCH_PERCENTILES; p++)
-            printf(" %9.1f", f->latency_us[p]);
+        bench_print_percentiles(f->latency_us);
         putchar('\n');
     }
 }
@@ -171,6 +169,8 @@ static int run(const struct command *c)
 
 int cmd_bench(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "cache") == 0)
+        return cmd_bench_cache(argc - 1, argv + 1);
     struct command c = { .options = { .count = 100000, .seconds = 3, .depth = 16, .exponent = 1 } };
     reach_init(&c.reach);
     c.options.how = &c.reach.options;

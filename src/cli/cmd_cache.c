@@ -242,8 +242,11 @@ static int put(struct command *c, struct penstock_error *error)
     struct base_buf blob = { 0 };
     int code = read_blob(c, &blob, error);
     if (code == 0) {
+        bool said = c->arena.arena_bytes != 0;
         cache_arena_default(&c->arena);
         code = ask(c, blob.at, error);
+        if (code == PENSTOCK_EDENIED && !said)
+            base_error_in(error, "without --arena");
     }
     base_buf_fini(&blob);
     return code;

@@ -1,4 +1,5 @@
-"""`penstock put`, `get`, `rm`, `exists` and `stat` beside a cache peer that may misbehave."""
+"""`penstock put`, `get`, `rm`, `exists`, `stat` and `bench cache` beside a cache peer that may misbehave, and beside
+`penstock serve --cache`."""
 
 import json
 import os
@@ -7,7 +8,8 @@ import subprocess
 import tempfile
 import unittest
 
-from fake_cache import EXISTS, FETCH, PUT, FakeCache
+from fake_cache import EXISTS, FETCH, PUT, REMOVE, FakeCache
+from harness import Peer
 
 PENSTOCK = os.environ.get("PENSTOCK", "penstock")
 BLOB = bytes(range(256)) * 32
@@ -221,6 +223,120 @@ class Stat(Cli):
                              'arenas[0]: field "blob_bytes"')):
             self.fails(1, words, "stat", self.peer(statistics=text).address)
         self.fails(1, "frozen protocol, which keeps no statistics", "stat", self.peer(statistics=False).address)
+
+
+class Bench(Cli):
+    def bench(self, peer, *words):
+        return json.loads(self.succeeds("bench", "cache", peer, "--blob", "8K", "--json", *words))
+
+    def test_fills_mixes_and_leaves_nothing_behind(self):
+        peer = self.peer()
+        said = self.bench(peer.address, "--keys", 20, "--ops", 200, "--mix", "put=1,get=2,exists=1", "--depth", 4, "--verify")
+        self.assertEqual((said["kind"], said["blob_bytes"], said["keys"], said["depth"], said["zipf"], said["verified"]),
+                         ("kv", 8192, 20, 4, None, True))
+        self.assertEqual(said["fill"]["ops"], 20)
+        self.assertEqual(list(said["mix"]), ["put", "get", "exists"])
+        self.assertEqual(sum(f["ops"] for f in said["mix"].values()), 200)
+        self.assertEqual([f["misses"] + f["refused"] for f in said["mix"].values()], [0, 0, 0])
+        asked = [op for op, _ in peer.requests]
+        self.assertEqual([asked.count(op) for op in (PUT, FETCH, EXISTS, REMOVE)],
+                         [20 + said["mix"]["put"]["ops"], said["mix"]["get"]["ops"], said["mix"]["exists"]["ops"], 20])
+        self.assertEqual((peer.blobs, len(peer.owned)), ({}, 20 + said["mix"]["put"]["ops"]))
+        for figures in said["fill"], *said["mix"].values():
+            latency = figures["latency_us"]
+            self.assertTrue(0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"], latency)
+
+    def test_the_choice_is_the_same_in_every_run_and_the_keys_are_not(self):
+        runs = []
+        for _ in range(2):
+            peer = self.peer()
+            self.bench(peer.address, "--keys", 10, "--ops", 100, "--depth", 1)
+            names = {key: i for i, (_, key) in enumerate(peer.requests[:10])}
+            runs.append((set(names), [(op, names[key]) for op, key in peer.requests]))
+        self.assertEqual(runs[0][1], runs[1][1])
+        self.assertFalse(runs[0][0] & runs[1][0])
+
+    def test_zipfs_law_makes_some_keys_likelier(self):
+        peer = self.peer()
+        self.bench(peer.address, "--keys", 10, "--ops", 200, "--zipf=3", "--mix", "get=1")
+        first = peer.requests[0][1]
+        self.assertGreater(sum(request == (FETCH, first) for request in peer.requests), 120)
+
+    def test_a_table_says_the_same(self):
+        words = ("--blob", "8K", "--keys", 5, "--ops", 20, "--mix", "rm=1,get=1", "--zipf")
+        got = self.succeeds("bench", "cache", self.peer().address, *words).decode().splitlines()
+        self.assertEqual(got[0], "5 keys with kv blobs of 8.00 KiB, Zipf's law (1), 16 at once, over TCP")
+        self.assertEqual([line.split()[0] for line in got[1:]], ["ACTION", "fill", "get", "rm"])
+        self.assertEqual(len({len(line) for line in got[1:]}), 1)
+
+    def test_blobs_that_are_not_what_was_put_are_found(self):
+        torn = lambda key, blob: blob[:4096] + bytes(len(blob) - 4096)
+        self.fails(1, "blobs came back damaged", "bench", "cache", self.peer(damage=torn).address, "--blob", "8K",
+                   "--verify", "--ops", 50, "--keys", 5)
+
+    def test_a_peer_without_owners_is_cleaned_up_after(self):
+        peer = self.peer(features=1)
+        self.bench(peer.address, "--keys", 5, "--ops", 10)
+        self.assertEqual((peer.blobs, peer.owned), ({}, []))
+
+    def test_a_peer_that_dies_is_said_to(self):
+        self.fails(1, "closed the connection", "bench", "cache", self.peer(stop_after=30).address, "--blob", "8K")
+
+    def test_usage(self):
+        for words in ([], ["x"], ["x", "--blob", "5K"], ["x", "--blob", "4K", "y"], ["x", "--blob", "4K", "--keys", "0"],
+                      ["x", "--blob", "4K", "--depth", "4097"], ["x", "--blob", "4K", "--seconds", "nan"],
+                      ["x", "--blob", "4K", "--arena", "6K"], ["x", "--blob", "4K", "--zipf=11"],
+                      *(["x", "--blob", "4K", "--mix", mix] for mix in ("", "put", "put=0", "put=1,put=1", "fly=1", "get=-1"))):
+            self.fails(2, "penstock bench cache: ", "bench", "cache", *words)
+        self.assertIn(b"usage: penstock bench cache", self.succeeds("bench", "cache", "--help"))
+
+
+class Served(Cli):
+    """By a peer that really keeps blobs: eight in memory, the others on disk."""
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("swap"))
+
+    def serve(self):
+        peer = Peer("--cache", "--listen-cache", "127.0.0.1:0", "--swap-dir", self.path("swap"), "--swap-keep", listen=(),
+                    cache=self.path("state"))
+        self.addCleanup(peer.stop)
+        return peer, "%s:%d" % peer.addresses(tier="cache")[0]
+
+    def arena(self, address):
+        (arena,) = json.loads(self.succeeds("stat", address, "--json"))["arenas"]
+        return arena
+
+    def test_more_blobs_than_slots_come_back_also_from_the_next_peer(self):
+        peer, address = self.serve()
+        blobs = {key: bytes([key]) * 8192 for key in range(12)}
+        for key, blob in blobs.items():
+            self.succeeds("put", address, key, input=blob) if key else self.succeeds(
+                "put", address, key, "--arena", "64K", input=blob)
+        arena = self.arena(address)
+        self.assertEqual((arena["slots"], arena["resident"] + arena["on_disk"], arena["puts"]), (8, 12, 12))
+        self.assertGreaterEqual(arena["spills"], 4)
+        self.assertEqual({key: self.succeeds("get", address, key) for key in blobs}, blobs)
+        self.assertEqual(peer.stop(), 0)
+        peer, address = self.serve()
+        arena = self.arena(address)
+        self.assertEqual((arena["arena_bytes"], arena["on_disk"]), (0, 12))
+        self.assertIn("  -  ", self.succeeds("stat", address).decode())
+        self.assertEqual(self.succeeds("get", address, 11, "--arena", "64K"), blobs[11])
+        self.succeeds("rm", address, 11)
+        self.assertEqual(run("exists", address, 11).returncode, 3)
+
+    def test_bench_verifies_what_was_on_disk_and_leaves_nothing(self):
+        _, address = self.serve()
+        said = json.loads(self.succeeds("bench", "cache", address, "--blob", "64K", "--arena", "512K", "--keys", 40, "--ops",
+                                        300, "--mix", "put=2,get=6,exists=1,rm=1", "--verify", "--json"))
+        self.assertEqual(said["mix"]["get"]["refused"], 0)
+        arena = self.arena(address)
+        self.assertEqual(arena["resident"] + arena["on_disk"], 0)
+        self.assertEqual(arena["puts"], 40 + said["mix"]["put"]["ops"] - said["mix"]["put"]["refused"])
+        self.assertEqual(arena["hits"], said["mix"]["get"]["ops"] - said["mix"]["get"]["misses"])
+        self.assertGreater(arena["faults"], 0)
 
 
 if __name__ == "__main__":
