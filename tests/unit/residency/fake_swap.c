@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define FILES_MAX 8
+void *(*fake_swap_realloc)(void *old, size_t n) = realloc;
+
 #define CHECK(condition) ((condition) ? (void)0 : abort())
 
 struct record {
@@ -118,7 +120,7 @@ static int find_free(struct residency_swap_file *file, uint32_t *record)
     while (i < file->n && file->records[i].taken)
         i++;
     if (i == file->n) {
-        struct record *more = realloc(file->records, (file->n * 2 + 8) * sizeof *more);
+        struct record *more = fake_swap_realloc(file->records, (file->n * 2 + 8) * sizeof *more);
         CHECK(more);
         memset(more + file->n, 0, (file->n + 8) * sizeof *more);
         file->records = more;
@@ -170,7 +172,7 @@ static void submit(struct residency_swap_io *io, bool write)
     io->write = write;
     if (swap->n_io == swap->cap_io) {
         swap->cap_io = swap->cap_io * 2 + 8;
-        swap->io = realloc(swap->io, swap->cap_io * sizeof(struct residency_swap_io *));
+        swap->io = fake_swap_realloc(swap->io, swap->cap_io * sizeof(struct residency_swap_io *));
         CHECK(swap->io);
     }
     swap->io[swap->n_io++] = io;
@@ -206,7 +208,7 @@ static int transfer(struct residency_swap *swap, struct residency_swap_io *io)
         return right ? 0 : PENSTOCK_ECORRUPT;
     }
     if (!record->bytes)
-        record->bytes = malloc(io->file->blob_bytes);
+        record->bytes = fake_swap_realloc(NULL, io->file->blob_bytes);
     CHECK(record->bytes);
     memcpy(record->bytes, io->blob, io->file->blob_bytes);
     record->key = io->key;

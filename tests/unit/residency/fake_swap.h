@@ -13,6 +13,9 @@ struct fake_swap_control {
     bool disk_full;                         /* alloc says so */
 };
 
+/* What it grows by, for tests where the rest of the program finds no memory; realloc. */
+extern void *(*fake_swap_realloc)(void *old, size_t n);
+
 struct residency_swap *fake_swap_new(void);
 void fake_swap_free(struct residency_swap *swap);
 struct fake_swap_control *fake_swap_control(struct residency_swap *swap);
