@@ -8,7 +8,10 @@
 #include "client/cache_verbs.h"
 #include "client/tier.h"
 
-#define REQUEST_BYTES_MAX (5 + 16 * CLIENT_HOLD_MAX)
+/* What may be said before it is asked again whether there is room: an MGET that is being gathered, and what comes
+ * behind it. */
+#define REPLIES_MAX (CLIENT_HOLD_MAX + 1)
+#define REQUEST_BYTES_MAX (5 + 16 * CLIENT_HOLD_MAX + 17)
 
 _Static_assert(sizeof((struct client_cache_verbs *)0)->in >= CLIENT_JOBS_MAX * PENSTOCK_PAGING_REPLY_BYTES_MAX,
                "every reply that can be outstanding has its place");
@@ -17,7 +20,7 @@ _Static_assert(sizeof((struct client_cache_verbs *)0)->in >= CLIENT_JOBS_MAX * P
 
 bool client_control_has_room(const struct penstock_session *s)
 {
-    return s->cache->verbs->n_expected + CLIENT_HOLD_MAX <= CLIENT_JOBS_MAX &&
+    return s->cache->verbs->n_expected + REPLIES_MAX <= CLIENT_JOBS_MAX &&
            s->out_end + REQUEST_BYTES_MAX <= sizeof s->out;
 }
 

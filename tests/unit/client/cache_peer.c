@@ -225,7 +225,7 @@ static void converse(struct conversation *v)
             at += consumed;
             if (++together > atomic_load(&v->c->most_unanswered))
                 atomic_store(&v->c->most_unanswered, together);
-            while (atomic_load(&v->c->held))
+            while ((v->c->held_at == 0 || r.op == v->c->held_at) && atomic_load(&v->c->held))
                 sched_yield();
             atomic_fetch_add(&v->c->asked[r.op], 1);
             if (v->c->close_at != 0 && r.op == v->c->close_at)

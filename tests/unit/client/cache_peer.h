@@ -24,7 +24,8 @@ struct cache_peer {
     uint64_t beyond;   /* added to each offset that it gives */
     uint32_t nonsense; /* a seed: answers nothing but that */
     uint8_t close_at;  /* an op that is answered by closing */
-    atomic_bool held;  /* answers nothing while it is set */
+    atomic_bool held;  /* answers nothing while it is set, */
+    uint8_t held_at;   /* from such an op on; 0: from any */
 
     atomic_uint asked[256];          /* by op */
     atomic_uint mget_keys, released; /* in requests of n */

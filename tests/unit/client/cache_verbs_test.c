@@ -275,6 +275,44 @@ static void one_key_many_times_in_a_batch_is_pinned_until_all_have_read_it(void 
     end(s);
 }
 
+/* As many replies outstanding as there can be: those to a RELEASE, to what was asked for one by one, to a full MGET,
+ * and to what comes behind it. */
+static void every_reply_has_its_place(void **state)
+{
+    (void)state;
+    enum { GETS = CLIENT_HOLD_MAX, LOOKS = CLIENT_JOBS_MAX - GETS - 1 };
+    static struct penstock_blob gets[GETS], looks[LOOKS + 1];
+    peer = (struct cache_peer){ .quota = 4 * GETS, .held_at = PENSTOCK_OP_RELEASE };
+    struct penstock_cache cache = arena_of(CACHE_BLOB);
+    cache.arena_bytes *= 4; /* a quarter of it is a full MGET */
+    cache_peer_begin(&peer, 1);
+    struct penstock_session *s = open_arena(&cache, PENSTOCK_TRANSPORT_RDMA);
+    uint32_t region = region_of(s);
+    lay_blobs(2);
+    assert_int_equal(run(s, PENSTOCK_BLOB_PUT, region, 2), 0);
+    for (uint32_t i = 0; i < GETS; i++)
+        gets[i] = (struct penstock_blob){ .key = { .low = i % 2 }, .at_bytes = (uint64_t)i % MANY * CACHE_BLOB };
+    for (uint32_t i = 0; i <= LOOKS; i++)
+        looks[i].key.low = i % 3; /* the third is not there */
+    atomic_store(&peer.held, true);
+    assert_int_equal(finish(s, submit(s, PENSTOCK_BLOB_GET, region, gets, GETS)), 0);
+    size_t done = 0;
+    assert_int_equal(penstock_poll(s, NULL, 0, &done), 0);
+    assert_int_equal(s->cache->verbs->n_expected, 1); /* what it read is released */
+    penstock_op first = submit(s, PENSTOCK_BLOB_EXISTS, 0, looks, LOOKS);
+    penstock_op second = submit(s, PENSTOCK_BLOB_GET, region, gets, GETS);
+    penstock_op third = submit(s, PENSTOCK_BLOB_EXISTS, 0, &looks[LOOKS], 1);
+    assert_int_equal(penstock_poll(s, NULL, 0, &done), 0);
+    assert_in_range(s->cache->verbs->n_expected, LOOKS, CLIENT_JOBS_MAX);
+    atomic_store(&peer.held, false);
+    assert_int_equal(finish(s, first), PENSTOCK_ENOTFOUND);
+    assert_int_equal(finish(s, second), 0);
+    assert_int_equal(finish(s, third), looks[LOOKS].code);
+    for (uint32_t i = 0; i <= LOOKS; i++)
+        assert_int_equal(looks[i].code, i % 3 < 2 ? 0 : PENSTOCK_ENOTFOUND);
+    end(s);
+}
+
 static void requests_on_one_key_take_effect_in_their_order(void **state)
 {
     (void)state;
@@ -658,6 +696,7 @@ int main(void)
         cmocka_unit_test(a_peer_without_a_slot_refuses_all_and_goes_on),
         cmocka_unit_test(a_batch_survives_a_limit_on_slots),
         cmocka_unit_test(one_key_many_times_in_a_batch_is_pinned_until_all_have_read_it),
+        cmocka_unit_test(every_reply_has_its_place),
         cmocka_unit_test(requests_on_one_key_take_effect_in_their_order),
         cmocka_unit_test(wide_keys_and_owners_work_over_rails),
         cmocka_unit_test(a_peer_of_the_frozen_protocol_gets_frozen_operations_one_by_one),
