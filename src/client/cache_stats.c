@@ -55,6 +55,9 @@ static int read_arena(const struct json_value *v, struct penstock_cache_arena *a
     int code = read_kind(v, &a->kind, known, error);
     for (size_t i = 0; code == 0 && i < sizeof numbers / sizeof *numbers; i++)
         code = json_get_u64(v, numbers[i].name, UINT64_MAX, numbers[i].out, error);
+    if (code == 0 && *known && (a->blob_bytes == 0 || a->blob_bytes > PENSTOCK_ARENA_BYTES_MAX))
+        code = base_error_set(error, PENSTOCK_EPROTO, "field \"blob_bytes\": no arena has blobs of %llu bytes",
+                              (unsigned long long)a->blob_bytes);
     return code;
 }
 

@@ -11,8 +11,10 @@
 #include "net/stream.h"
 
 #define TOTALS "\"memory\":{\"used\":5,\"cap\":6},\"swap\":{\"used\":7,\"cap\":0}"
-#define COUNTS(kind)                                                                                                   \
-    "{\"kind\":\"" kind "\",\"blob_bytes\":65536,\"arena_bytes\":2097152,\"slots\":32,\"resident\":3,\"on_disk\":9,"   \
+#define COUNTS(kind) COUNTS_OF(kind, "65536")
+#define COUNTS_OF(kind, blob)                                                                                          \
+    "{\"kind\":\"" kind "\",\"blob_bytes\":" blob                                                                      \
+    ",\"arena_bytes\":2097152,\"slots\":32,\"resident\":3,\"on_disk\":9,"                                              \
     "\"reserved\":1,\"pinned\":2,\"connections\":4,\"hits\":10,\"misses\":11,\"puts\":12,\"spills\":13,\"faults\":14," \
     "\"drops\":15,\"errors\":18446744073709551615"
 #define ARENA(kind) COUNTS(kind) "}"
@@ -77,6 +79,9 @@ static void what_makes_no_sense_is_named(void **state)
         { "{\"version\":1," TOTALS ",\"arenas\":[7]}", "arenas[0]: " },
         { "{\"version\":1," TOTALS ",\"arenas\":[" ARENA("kv") ",{\"kind\":\"kv\"}]}",
           "arenas[1]: field \"blob_bytes\"" },
+        { "{\"version\":1," TOTALS ",\"arenas\":[" COUNTS_OF("kv", "0") "}]}", "no arena has blobs of 0 bytes" },
+        { "{\"version\":1," TOTALS ",\"arenas\":[" COUNTS_OF("ssm", "4398046511105") "}]}",
+          "arenas[0]: field \"blob_bytes\": no arena has" },
         { "{\"version\":1," TOTALS ",\"arenas\":[" COUNTS("kv") "6}]}", "" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
