@@ -140,8 +140,10 @@ int peer_cache_open(struct peer_server *server, struct penstock_error *error)
     return code ? code : start_sweeping(cache, error);
 }
 
-static void spill_all(struct peer_cache *cache)
+void peer_cache_spill(struct peer_cache *cache)
 {
+    if (!cache->residency || !cache->swap || !cache->keep)
+        return;
     struct residency_swap_stats stats;
     int64_t began_ns = base_now_ns();
     base_log_info("cache: putting what is in memory on disk (--swap-keep)");
@@ -154,8 +156,7 @@ static void spill_all(struct peer_cache *cache)
 void peer_cache_close(struct peer_cache *cache)
 {
     stop_sweeping(cache);
-    if (cache->residency && cache->swap && cache->keep)
-        spill_all(cache);
+    peer_cache_spill(cache);
     if (cache->residency)
         residency_cache_free(cache->residency);
     residency_swap_close(cache->swap);

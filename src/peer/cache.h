@@ -29,6 +29,9 @@ struct peer_cache {
  * was made. */
 PENSTOCK_CHECKED int peer_cache_open(struct peer_server *server, struct penstock_error *error);
 
+/* Where the swap is kept: puts what is in memory on disk, but for what connections have pinned. Waits for the disk. */
+void peer_cache_spill(struct peer_cache *cache);
+
 /* There are no connections any more. Puts what is in memory on disk first, where the swap is kept. */
 void peer_cache_close(struct peer_cache *cache);
 

@@ -260,7 +260,8 @@ static void serve_until_signal(struct peer_server *server, struct peer_listeners
     peer_listeners_stop(listeners);
     if (!drain(server, stop) || !peer_rails_registered(server, LAST_WORDS_NS)) {
         /* A thread is stuck in a read of a disk that does not answer, or in registering what lies there: it cannot be
-         * joined, and the kernel ends it. */
+         * joined, and the kernel ends it. What a cache is to keep is not lost for its sake. */
+        peer_cache_spill(&server->cache);
         base_log_warning("stopped with connections that did not end in time");
         _exit(0);
     }

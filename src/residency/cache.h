@@ -6,7 +6,8 @@
  *
  * Threads: a client belongs to one thread at a time. Everything else may be called from any thread. Where a call may
  * wait, it says so; it then waits for disk I/O that has been started, never for another client, and with no lock held.
- * Lock order: the cache's, then an arena's, then the ledger's and the swap's. Callbacks are called with none held. */
+ * Lock order: the cache's, then an arena's, then the ledger's and the swap's. Callbacks are called with none held, but
+ * `unregister` with the cache's where an arena was idle. */
 #ifndef PENSTOCK_RESIDENCY_CACHE_H
 #define PENSTOCK_RESIDENCY_CACHE_H
 

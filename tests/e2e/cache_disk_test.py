@@ -1,8 +1,11 @@
 """The cache and its disk, over TCP: more blobs than memory, restarts and kills, damage, caps, a full disk
 (docs/protocol.md 1.6 and 3)."""
 
+import contextlib
+import ctypes
 import os
 import signal
+import unittest
 
 import harness
 from cache_blobs import blob
@@ -10,6 +13,21 @@ from cache_wire import ARENA, BLOB, ERR, FETCH, MIB, OK, SSM, CacheTest, TcpClie
 
 SLOTS = ARENA // BLOB
 MANY = 12 * SLOTS
+
+
+PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
+
+
+@contextlib.contextmanager
+def stuck(thread):
+    """A thread of a child that does not go on, whatever happens to its sockets; the block sees the child end."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes, libc.ptrace.restype = [ctypes.c_long] * 4, ctypes.c_long
+    if libc.ptrace(PTRACE_SEIZE, thread, 0, 0) or libc.ptrace(PTRACE_INTERRUPT, thread, 0, 0):
+        raise unittest.SkipTest(f"no thread can be stopped: {os.strerror(ctypes.get_errno())}")
+    os.waitpid(thread, WALL)
+    yield
+    os.waitpid(thread, WALL)  # its end: the process is not gone before that is taken
 
 
 class Spilling(CacheTest):
@@ -141,6 +159,20 @@ class Restarts(Spilling):
         wide = self.connect(peer)
         wide.wide(1)
         self.assertEqual(wide.fetch_turn(1 | 5 << 64), 3)
+
+    def test_with_swap_keep_a_connection_that_does_not_end_loses_nothing_either(self):
+        peer = self.serve_cache("--swap-keep", "--drain", "0")
+        threads = f"/proc/{peer.process.pid}/task"
+        before = set(os.listdir(threads))
+        client = self.connect(peer)
+        self.fill(client, SLOTS // 2)
+        [thread] = set(os.listdir(threads)) - before
+        with stuck(int(thread)):
+            peer.signal(signal.SIGTERM)
+            peer.wait_for_log("stopped with connections that did not end in time")
+        self.assertEqual(peer.wait(), 0)
+        self.assertEqual(self.fetched(self.serve_cache("--swap-keep"), range(SLOTS // 2)),
+                         dict.fromkeys(range(SLOTS // 2), 1))
 
     def test_with_swap_keep_a_kill_loses_only_what_was_in_memory(self):
         peer = self.serve_cache("--swap-keep")
