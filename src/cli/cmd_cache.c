@@ -227,6 +227,8 @@ static int ask(const struct command *c, void *at, struct penstock_error *error)
     struct penstock_session *s = NULL;
     patience_begin("waiting for %s...", c->peer);
     int code = penstock_cache_open(c->peer, &c->arena, &c->reach.options, &s, error);
+    if (code == PENSTOCK_ENOTFOUND)
+        code = PENSTOCK_EUNSUPPORTED; /* it is a rail that is not there, and nobody was asked for a blob */
     code = code ? code : transfer(c, s, at, error);
     patience_end();
     if (c->verbose && (code == 0 || code == PENSTOCK_ENOTFOUND))
