@@ -285,6 +285,10 @@ static int run(struct command *c)
         return code ? cli_failed(&error) : CLI_OK;
     }
     code = cache_arena_find(&c->arena, c->peer, &c->reach.options, &error);
+    if (code == PENSTOCK_ENOTFOUND && action == PENSTOCK_BLOB_GET) {
+        (void)cli_failed(&error); /* it has no such arena, and so no blob */
+        return CLI_MISS;
+    }
     if (code == 0)
         code = action == PENSTOCK_BLOB_GET ? get(c, &error) : ask(c, NULL, &error);
     if (action == PENSTOCK_BLOB_REMOVE && code == PENSTOCK_ENOTFOUND)

@@ -54,7 +54,8 @@ void client_cache_count(struct client_op *op, size_t blob, bool miss)
     op->blobs.at[blob].code = miss ? PENSTOCK_ENOTFOUND : PENSTOCK_EREFUSED;
     if (!miss && op->blobs.refused++ == 0)
         op->blobs.first_refused = blob;
-    op->blobs.missed += miss;
+    if (miss && op->blobs.missed++ == 0)
+        op->blobs.first_missed = blob;
 }
 
 int client_cache_refused(const struct penstock_session *s, const struct client_flight *f, uint8_t status,
@@ -92,9 +93,12 @@ int client_cache_landed(struct penstock_session *s, struct client_op *op, struct
                               ": every slot is in use, or its disk failed: its log says which",
                               words[op->blobs.action], op->blobs.refused, op->plan.n_requests, key->high, key->low);
     }
-    if (op->blobs.missed > 0)
-        return base_error_set(error, PENSTOCK_ENOTFOUND, "has not got %zu of %zu blobs", op->blobs.missed,
-                              op->plan.n_requests);
+    if (op->blobs.missed > 0) {
+        const struct penstock_key *key = &op->blobs.at[op->blobs.first_missed].key;
+        return base_error_set(error, PENSTOCK_ENOTFOUND,
+                              "has not got %zu of %zu blobs, the first with key %016" PRIx64 "%016" PRIx64,
+                              op->blobs.missed, op->plan.n_requests, key->high, key->low);
+    }
     return 0;
 }
 

@@ -90,7 +90,7 @@ struct client_fetch {
 struct client_blobs {
     int action;
     struct penstock_blob *at; /* the caller's, one for each request of the plan */
-    size_t missed, refused, first_refused;
+    size_t missed, first_missed, refused, first_refused;
     bool write;       /* RAW */
     bool uses_region; /* it counts among its users */
 };

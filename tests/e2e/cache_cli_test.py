@@ -66,6 +66,7 @@ class Blobs(Cli):
         self.assertEqual(self.succeeds("get", peer, 5), BLOB)
         self.assertEqual(self.succeeds("rm", peer, 5), b"")
         self.fails(3, "5 is not there", "get", peer, 5, self.path("none"))
+        self.fails(3, "has no ssm arena", "get", peer, 5, self.path("none"), "--kind", "ssm")
         self.assertFalse(os.path.exists(self.path("none")))
         self.assertEqual(run("exists", peer, 5).returncode, 3)
         self.assertEqual(self.succeeds("rm", peer, 5), b"")
