@@ -59,11 +59,11 @@ static const struct verb {
     { "rm", PENSTOCK_BLOB_REMOVE, false,
       "usage: penstock rm PEER KEY [OPTIONS]\n"
       "\n"
-      "Removes a blob from a peer's cache, whether it is there or not. " HELP_SIZES "\n" HELP_OPTIONS },
+      "Removes a blob from a peer's cache, whether it is there or not.\n" HELP_SIZES "\n" HELP_OPTIONS },
     { "exists", PENSTOCK_BLOB_EXISTS, false,
       "usage: penstock exists PEER KEY [OPTIONS]\n"
       "\n"
-      "Says whether a blob is in a peer's cache: exit status 0 where it is, 3 where not. " HELP_SIZES
+      "Says whether a blob is in a peer's cache: exit status 0 where it is, 3 where not.\n" HELP_SIZES
       "\n" HELP_OPTIONS },
 };
 

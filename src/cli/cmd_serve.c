@@ -29,7 +29,7 @@ static const char usage_text[] =
     "  --rail DEVICE[:GID]          a rail for RDMA clients, repeatable; auto:N: so many at most; none: TCP only\n"
     "                               (every active port)\n"
     "  --hold HOW                   how RDMA's pages are held: map, copy, huge or auto (auto)\n"
-    "  --max-memory SIZE            refuse models and stores beyond this: 64G, 512M, or bytes; K, M, G and T\n"
+    "  --max-memory SIZE            refuse models, stores and arenas beyond this: 64G, or bytes; K, M, G, T\n"
     "                               are binary (no limit)\n"
     "  --max-connections N          how many at once (4096)\n"
     "  --drain SECONDS              on SIGTERM, how long to finish what is being sent (10)\n"

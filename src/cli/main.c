@@ -25,7 +25,7 @@ static const struct command {
     { "pull", cmd_pull, "fetch a model from a peer" },
     { "put", cmd_cache, "put a blob into a peer's cache" },
     { "rm", cmd_cache, "remove a blob from a peer's cache" },
-    { "serve", cmd_serve, "serve models to whoever may connect" },
+    { "serve", cmd_serve, "serve models, experts and a cache to whoever may connect" },
     { "stat", cmd_stat, "say what a peer's cache holds" },
     { "wire", cmd_wire, "turn records of the wire protocol into JSON, and back" },
     { 0 },
