@@ -52,14 +52,20 @@ static const struct model_expert_geometry *geometry_of(const struct pack *pack)
 
 /* ---- workers ---- */
 
-static void fail(struct pack *pack, int status, const struct penstock_error *error)
+/* With the lock. The first error is the one that is told. */
+static void fail_locked(struct pack *pack, int status, const struct penstock_error *error)
 {
-    pthread_mutex_lock(&pack->lock);
     if (pack->status == 0) {
         pack->status = status;
         pack->error = *error;
     }
     pack->stop = true;
+}
+
+static void fail(struct pack *pack, int status, const struct penstock_error *error)
+{
+    pthread_mutex_lock(&pack->lock);
+    fail_locked(pack, status, error);
     pthread_mutex_unlock(&pack->lock);
 }
 
@@ -138,15 +144,16 @@ static int verify_record(struct pack *pack, struct model_packer *packer, uint64_
     int status = model_packer_verify(packer, fd, layer, expert, &differs, &words);
     close(fd);
     if (differs) {
+        /* The reason is there before the file is gone, which another worker may be about to open. */
         pthread_mutex_lock(&pack->lock);
         int dropped = model_store_writer_drop(pack->writer, layer, error);
+        status = dropped
+                     ? dropped
+                     : base_error_set(error, status, "%s: %s; the layer is removed: the same command packs it again",
+                                      path, words.message);
+        fail_locked(pack, status, error);
         pthread_mutex_unlock(&pack->lock);
-        if (dropped != 0)
-            return dropped;
-        return base_error_set(error, status, "%s: %s; the layer is removed: the same command packs it again", path,
-                              words.message);
-    }
-    if (status != 0)
+    } else if (status != 0)
         *error = words;
     return status;
 }
