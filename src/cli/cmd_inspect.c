@@ -14,14 +14,6 @@ static const char help[] =
     "whose every record's header is looked at; shards, dtypes and layers of a model. --tensors also lists a model's\n"
     "tensors one by one; --follow-links follows links that lead outside the directory.\n";
 
-int inspect_failed(const struct penstock_error *error)
-{
-    fputs("penstock: ", stderr);
-    cli_print_escaped(stderr, error->message);
-    fputc('\n', stderr);
-    return CLI_FAILED;
-}
-
 int inspect_print(struct base_buf *json)
 {
     base_buf_append(json, "\n", 1);

@@ -17,8 +17,6 @@ int inspect_store(const char *directory, bool json, bool follow_links);
  * one as well. */
 int inspect_weights(const char *path, bool is_directory, bool json, bool list, bool follow_links);
 
-/* "penstock: WORDS", and the exit status. */
-int inspect_failed(const struct penstock_error *error);
 /* Prints what a JSON writer made, with a newline. */
 int inspect_print(struct base_buf *json);
 

@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "arguments.h"
 #include "base/error.h"
 #include "cmd.h"
 #include "inspect.h"
@@ -159,13 +160,13 @@ int inspect_store(const char *directory, bool json, bool follow_links)
     struct model_store store;
     struct penstock_error error = { 0 };
     if (model_store_open(directory, &options, &store, &error) != 0)
-        return inspect_failed(&error);
+        return cli_failed(&error);
     uint32_t n = store.manifest.geometry.num_moe_layers;
     struct layer_summary *layers = calloc(n, sizeof *layers);
     int status = layers ? 0 : base_error_set(&error, PENSTOCK_ENOMEM, "no memory for %" PRIu32 " layers", n);
     for (uint32_t layer = 0; layer < n && status == 0; layer++)
         status = summarise(&store, layer, &layers[layer], &error);
-    int code = status != 0 ? inspect_failed(&error) : json ? print_json(&store, layers) : print_tables(&store, layers);
+    int code = status != 0 ? cli_failed(&error) : json ? print_json(&store, layers) : print_tables(&store, layers);
     free(layers);
     model_store_close(&store);
     return code;

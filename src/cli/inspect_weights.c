@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "cmd.h"
@@ -316,7 +317,7 @@ static int summarise(const char *path, const struct model_manifest *manifest, bo
     if (count(&w))
         code = json ? print_json(&w, list) : print_tables(&w, list);
     else
-        code = (base_error_set(&error, PENSTOCK_ENOMEM, "%s: no memory to count", path), inspect_failed(&error));
+        code = (base_error_set(&error, PENSTOCK_ENOMEM, "%s: no memory to count", path), cli_failed(&error));
     base_vec_free(&w.shards);
     base_vec_free(&w.dtypes);
     base_vec_free(&w.layers);
@@ -385,14 +386,13 @@ int inspect_weights(const char *path, bool is_directory, bool json, bool list, b
         const struct model_stage_options options = { .warn = warn, .follow_all_links = follow_links };
         struct model_staged staged;
         if (model_stage(path, &options, &staged, &error) != 0)
-            return inspect_failed(&error);
+            return cli_failed(&error);
         int code = summarise(staged.directory, &staged.manifest, json, list);
         model_staged_fini(&staged);
         return code;
     }
     struct model_manifest manifest;
-    int code =
-        read_file(path, &manifest, &error) != 0 ? inspect_failed(&error) : summarise(path, &manifest, json, list);
+    int code = read_file(path, &manifest, &error) != 0 ? cli_failed(&error) : summarise(path, &manifest, json, list);
     model_manifest_fini(&manifest);
     return code;
 }

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,6 +66,7 @@ int main(int argc, char **argv)
 {
     if (hold_standard_streams() < 0)
         return CLI_FAILED;
+    signal(SIGXFSZ, SIG_IGN); /* a limit on files' size is an error with words, not an end */
     const char *word = argc > 1 ? argv[1] : "";
     if (strcmp(word, "--version") == 0) {
         puts("penstock " PENSTOCK_CLI_VERSION);

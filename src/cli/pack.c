@@ -381,7 +381,6 @@ int pack_run(const struct pack_options *options, struct pack_result *result, str
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a limit on files' size is an error with words, not an end */
     pack.signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     pack.over_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int status = 0;

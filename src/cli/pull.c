@@ -470,7 +470,6 @@ int pull_run(const struct pull_options *options, struct pull_result *result, str
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a limit on files' size is an error with words, not an end */
     raise_open_files();
     int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signal_fd < 0)

@@ -153,9 +153,7 @@ class Failures(Cli):
         peer = self.peer().address
         self.succeeds("put", peer, 1, self.source)
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-        # Python ignores SIGXFSZ, and so does what it starts with its signals kept: writes then fail.
-        self.fails(1, "can't be written: File too large", "get", peer, 1, self.target, preexec_fn=limit,
-                   restore_signals=False)
+        self.fails(1, "can't be written: File too large", "get", peer, 1, self.target, preexec_fn=limit)
         self.assertEqual(os.listdir(self.folder), ["source"])
         self.fails(1, "can't be written: No space left on device", "get", peer, 1, "/dev/full")
         self.fails(1, "can't be written: No such file or directory", "get", peer, 1, self.path("no/where"))

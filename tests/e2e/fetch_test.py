@@ -69,9 +69,8 @@ class Fetch(unittest.TestCase):
             path = os.path.join(scratch, "record")
             with open(path, "wb") as f:
                 f.write(b"as it was")
-            # Python ignores SIGXFSZ, and so does what it starts with its signals kept: writes then fail.
             got = subprocess.run([PENSTOCK, "fetch", peer.address, "0", "3", "-o", path], capture_output=True, text=True,
-                                 timeout=60, check=False, restore_signals=False,
+                                 timeout=60, check=False,
                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
             self.assertEqual(got.returncode, 1)
             self.assertIn("can't be written: File too large", got.stderr)
