@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "arguments.h"
@@ -13,6 +14,7 @@
 #include "base/vec.h"
 #include "cache_arena.h"
 #include "cmd.h"
+#include "model/identity.h"
 #include "patience.h"
 #include "pull_rails.h"
 #include "reach.h"
@@ -161,6 +163,20 @@ static int read_all(int fd, uint64_t most, struct base_buf *out)
     return 0;
 }
 
+/* A blob is whole, or it is not put: a file that is written to meanwhile is neither what it was nor what it will be. */
+static int read_still(int fd, uint64_t most, struct base_buf *out, bool *changed)
+{
+    struct stat before, after;
+    int failed = fstat(fd, &before) < 0 ? errno : read_all(fd, most, out);
+    if (!failed && fstat(fd, &after) < 0)
+        failed = errno;
+    if (failed || !S_ISREG(before.st_mode))
+        return failed;
+    const struct model_identity was = model_identity_of(&before), is = model_identity_of(&after);
+    *changed = !model_identity_same(&was, &is);
+    return 0;
+}
+
 /* A blob has whole pages: what it lacks is only filled up where the caller has said how long it is to be. */
 static int fill_up(struct command *c, const char *name, struct base_buf *blob, struct penstock_error *error)
 {
@@ -192,9 +208,12 @@ static int read_blob(struct command *c, struct base_buf *blob, struct penstock_e
     int fd = standard ? STDIN_FILENO : open(c->file, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return base_error_sys(error, errno, "%s", name);
-    int failed = read_all(fd, c->arena.blob_bytes ? c->arena.blob_bytes : PENSTOCK_ARENA_BYTES_MAX, blob);
+    bool changed = false;
+    int failed = read_still(fd, c->arena.blob_bytes ? c->arena.blob_bytes : PENSTOCK_ARENA_BYTES_MAX, blob, &changed);
     if (!standard)
         close(fd);
+    if (changed)
+        return base_error_set(error, PENSTOCK_EINVAL, "%s changed while it was read: nothing is put", name);
     return failed ? base_error_sys(error, failed, "%s", name) : fill_up(c, name, blob, error);
 }
 

@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import tempfile
+import threading
 import unittest
 
 from fake_cache import EXISTS, FETCH, PUT, REMOVE, FakeCache
@@ -135,6 +136,24 @@ class Blobs(Cli):
 
 
 class Failures(Cli):
+    def test_a_file_that_changes_while_it_is_read_is_not_put(self):
+        peer, moving, over = self.peer(), self.path("moving"), threading.Event()
+        with open(moving, "wb") as f:
+            f.truncate(64 << 20)
+
+        def keep_changing():
+            while not over.is_set():
+                os.utime(moving)
+
+        thread = threading.Thread(target=keep_changing)
+        thread.start()
+        try:
+            self.fails(1, "moving changed while it was read: nothing is put", "put", peer.address, 1, moving)
+        finally:
+            over.set()
+            thread.join()
+        self.assertEqual(peer.blobs, {})
+
     def test_a_peer_that_dies_half_way_leaves_the_file_as_it_was(self):
         peer = self.peer(stop_after=1)
         self.succeeds("put", peer.address, 1, self.source)
