@@ -193,14 +193,18 @@ static void spill_done(struct residency_swap_io *io, int code)
     residency_landed(arena, forgotten ? &key : NULL);
 }
 
+/* A place of the disk that fails costs its try, and not all that is to be spilled behind it: the next one is another
+ * place. After so many it is the disk. */
+#define FAILURES_MAX 16
+
 bool residency_spill_arena(struct residency_arena *arena, bool only_while_idle)
 {
     struct residency_work work = { 0 };
     pthread_mutex_lock(&arena->lock);
-    uint64_t failures = arena->failures;
+    uint64_t failures_max = arena->failures + FAILURES_MAX;
     while (!(only_while_idle && arena->clients > 0)) {
         bool any = false;
-        for (int i = 0; i < 32 && arena->failures == failures && residency_evict(arena, &work); i++)
+        for (int i = 0; i < 32 && arena->failures < failures_max && residency_evict(arena, &work); i++)
             any = true;
         if (!any && arena->in_flight == 0)
             break;

@@ -99,7 +99,8 @@ PENSTOCK_CHECKED int residency_swap_alloc(struct residency_swap_file *file, uint
  * returns, so that a key whose removal or overwriting is answered after it never comes back: not when this process is
  * killed, and not when the host goes down (the file starts empty then). That is a write of 64 bytes to the page cache,
  * which seldom but sometimes waits: not under a lock that others wait for. Records that were never written, or owned,
- * have no entry. */
+ * have no entry. One that the disk failed to write is set aside: nobody gets it again before the file is opened anew.
+ */
 void residency_swap_free(struct residency_swap_file *file, uint32_t record);
 
 /* Frees all records at once, and gives the disk back: for an arena that is gone. Nothing is in flight. */

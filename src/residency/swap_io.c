@@ -20,7 +20,7 @@ uint64_t swap_identity(const struct residency_key *key, uint64_t generation)
 {
     uint64_t of[3] = { key->low, key->high, generation };
     uint64_t hash = XXH3_64bits(of, sizeof of);
-    return hash == 0 ? 1 : hash;
+    return hash == 0 || hash == SWAP_BAD ? 1 : hash;
 }
 
 /* A disk that fails, fails often: all of the first few, then ever fewer. */
@@ -49,6 +49,12 @@ static void complain(struct residency_swap_io *io)
                        io->sys_errno ? strerror_r(io->sys_errno, words, sizeof words) : penstock_error_name(io->code));
 }
 
+/* What a disk has no room for is no fault of the place. */
+static bool is_full(int sys_errno)
+{
+    return sys_errno == ENOSPC || sys_errno == EDQUOT || sys_errno == EFBIG;
+}
+
 /* All pieces are over, and io->code says how. */
 static void finish(struct residency_swap_io *io)
 {
@@ -58,6 +64,8 @@ static void finish(struct residency_swap_io *io)
     if (io->code == 0 && io->write) {
         bool indexed = file->keep && !io->owned && swap_entry_write(file, io);
         swap_record_set(file, io->record, &stamp, indexed);
+    } else if (io->code == PENSTOCK_ESYS && io->write && !is_full(io->sys_errno)) {
+        swap_record_set(file, io->record, &(struct swap_stamp){ .identity = SWAP_BAD }, false);
     } else if (io->code == 0) {
         struct swap_stamp is = swap_record_get(file, io->record);
         if (is.checksum != stamp.checksum || is.identity != stamp.identity)

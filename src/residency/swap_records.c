@@ -263,9 +263,16 @@ void residency_swap_free(struct residency_swap_file *file, uint32_t record)
     bool punch = !file->no_punch && over_cap(file->swap);
 
     pthread_mutex_lock(&file->lock);
-    extent->taken--;
     file->n_taken--;
     union swap_record *freed = &extent->records[local];
+    bool bad = freed->taken.identity == SWAP_BAD;
+    if (bad && file->n_bad < SWAP_BAD_MAX) { /* nobody gets it again */
+        file->n_bad++;
+        pthread_mutex_unlock(&file->lock);
+        uncharge(file, 1);
+        return;
+    }
+    extent->taken--;
     if (punch && extent->backed) {
         *freed = (union swap_record){ .free = { .next = file->first_to_punch } };
         file->first_to_punch = record;
@@ -273,7 +280,7 @@ void residency_swap_free(struct residency_swap_file *file, uint32_t record)
         swap_space_want_tidy(file);
     } else {
         /* What was not written may have found the disk full. */
-        bool hole = !extent->backed && freed->taken.identity == 0;
+        bool hole = !extent->backed && (bad || freed->taken.identity == 0);
         extent->holes += hole;
         *freed = (union swap_record){ .free = { .next = extent->first_free, .hole = hole } };
         extent->first_free = local;

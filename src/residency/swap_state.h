@@ -25,8 +25,10 @@
 #include "swap_index.h"
 
 #define SWAP_NONE UINT32_MAX
+#define SWAP_BAD UINT64_MAX /* an identity */
 #define SWAP_EXTENT_BYTES (UINT64_C(64) << 20)
 #define SWAP_EXTENT_RECORDS_MAX 4096u
+#define SWAP_BAD_MAX 64u /* of a file: more are no bad sectors, but a bad disk */
 #define SWAP_THREADS_MAX 64
 #define SWAP_POOL_THREADS 16
 #define SWAP_URING_THREADS_MAX 4
@@ -40,7 +42,7 @@
 union swap_record {
     struct {
         uint64_t checksum; /* of the blob: its pieces' in sum */
-        uint64_t identity; /* a hash of key and generation; 0: nothing written yet */
+        uint64_t identity; /* a hash of key and generation; 0: nothing written yet; SWAP_BAD: it could not be */
     } taken;
     struct {
         uint32_t next; /* of the extent's free records, or of the file's to punch; SWAP_NONE ends it */
@@ -82,6 +84,7 @@ struct residency_swap_file {
     uint32_t n_spare;
     uint32_t first_to_punch; /* single records, linked by free.next */
     uint64_t n_taken;
+    uint32_t n_bad;                /* records set aside until the file is opened again */
     bool tidying;                  /* tidy is queued or running */
     struct residency_swap_io tidy; /* runs swap_space_tidy on an I/O thread */
 };

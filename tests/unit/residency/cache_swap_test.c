@@ -122,6 +122,43 @@ static void a_disk_that_fails_refuses_the_alloc_until_it_is_well_again(void **st
     residency_client_free(a);
 }
 
+static void a_bad_sector_costs_one_try_and_no_blob(void **state)
+{
+    (void)state;
+    rig.options.keep = true;
+    rig.bad_sector = true;
+    disk_rig_start(&rig);
+    struct residency_client *a = disk_rig_join(&rig, 8);
+    put_all(a, 1, 8);
+    assert_int_equal(rig_put(a, 9, 1009), RESIDENCY_ERR); /* its room was to come from there */
+    put_all(a, 9, 40);
+    residency_client_free(a);
+    residency_spill_all(rig.cache);
+    assert_int_equal(disk_rig_stats(&rig).errors, 1);
+    disk_rig_stop(&rig);
+    disk_rig_start(&rig);
+    a = disk_rig_join(&rig, 8);
+    for (uint64_t key = 1; key <= 40; key++)
+        assert_int_equal(rig_get(a, key), 1000 + key);
+    residency_client_free(a);
+}
+
+static void a_last_spill_goes_on_past_a_bad_sector(void **state)
+{
+    (void)state;
+    rig.options.keep = true;
+    rig.bad_sector = true;
+    disk_rig_start(&rig);
+    struct residency_client *a = disk_rig_join(&rig, 40);
+    put_all(a, 1, 30);
+    residency_client_free(a);
+    residency_spill_all(rig.cache);
+    assert_int_equal(disk_rig_stats(&rig).on_disk, 30);
+    disk_rig_stop(&rig);
+    disk_rig_start(&rig);
+    assert_int_equal(disk_rig_stats(&rig).on_disk, 30);
+}
+
 static void a_record_that_cannot_be_read_is_an_error_and_stays(void **state)
 {
     (void)state;
@@ -370,6 +407,8 @@ int main(void)
         TEST(a_clean_copy_is_not_written_again),
         TEST(a_full_disk_refuses_the_alloc_and_keeps_what_is_resident),
         TEST(a_disk_that_fails_refuses_the_alloc_until_it_is_well_again),
+        TEST(a_bad_sector_costs_one_try_and_no_blob),
+        TEST(a_last_spill_goes_on_past_a_bad_sector),
         TEST(a_record_that_cannot_be_read_is_an_error_and_stays),
         TEST(a_record_that_was_damaged_is_a_counted_miss),
         TEST(under_a_cap_the_coldest_go),

@@ -1,6 +1,7 @@
 #include "disk_rig.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,9 +18,11 @@ static int64_t rig_now_ns(void)
 static int before(void *user, enum residency_swap_step step, uint64_t offset_bytes, size_t *len_bytes)
 {
     struct disk_rig *rig = user;
-    (void)offset_bytes, (void)len_bytes;
+    (void)len_bytes;
     rig->writes += step == RESIDENCY_SWAP_WRITE;
     rig->reads += step == RESIDENCY_SWAP_READ;
+    if (step == RESIDENCY_SWAP_WRITE && rig->bad_sector && offset_bytes < RIG_BLOB)
+        return -EIO;
     return step == RESIDENCY_SWAP_WRITE ? -rig->write_errno : step == RESIDENCY_SWAP_READ ? -rig->read_errno : 0;
 }
 

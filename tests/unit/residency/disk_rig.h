@@ -20,6 +20,7 @@ struct disk_rig {
     struct residency_cache *cache;
     struct residency_swap_hook hook;
     _Atomic int write_errno, read_errno; /* transfers fail so; 0: well */
+    bool bad_sector;                     /* the first record of a file cannot be written */
     _Atomic uint64_t writes, reads;
 };
 

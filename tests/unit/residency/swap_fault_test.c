@@ -132,6 +132,42 @@ static void a_failed_write_says_why_and_its_record_holds_nothing(void **state)
     }
 }
 
+static void a_record_that_cannot_be_written_is_given_to_nobody_again(void **state)
+{
+    (void)state;
+    for_each_engine(e)
+    {
+        start(engines[e], true);
+        uint32_t bad = take();
+        disk.bad_at = bad * BLOB;
+        disk.bad_bytes = BLOB;
+        assert_int_equal(swap_rig_write(&rig, bad, 1, 1), PENSTOCK_ESYS);
+        residency_swap_free(rig.file, bad);
+        assert_int_equal(residency_swap_records(rig.file), 0);
+        for (int i = 0; i < 100; i++)
+            assert_int_not_equal(take(), bad);
+        swap_rig_remove(&rig);
+    }
+}
+
+static void but_of_a_disk_that_writes_nothing_few_records_are_lost(void **state)
+{
+    (void)state;
+    start(RESIDENCY_SWAP_POOL, false);
+    disk.fail[RESIDENCY_SWAP_WRITE] = EIO;
+    uint32_t record = 0;
+    for (int i = 0; i < 1000; i++) {
+        record = take();
+        assert_int_equal(swap_rig_write(&rig, record, 1, 1), PENSTOCK_ESYS);
+        residency_swap_free(rig.file, record);
+    }
+    assert_in_range(record, 1, 100);
+    disk.fail[RESIDENCY_SWAP_WRITE] = 0;
+    record = swap_rig_put(&rig, 1, 1);
+    assert_int_equal(swap_rig_read(&rig, record, 1, 1), 0);
+    swap_rig_remove(&rig);
+}
+
 static void one_bad_piece_fails_the_transfer_once_and_no_other(void **state)
 {
     (void)state;
@@ -412,6 +448,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_writes_and_reads_are_gone_on_with),
         cmocka_unit_test(a_failed_write_says_why_and_its_record_holds_nothing),
+        cmocka_unit_test(a_record_that_cannot_be_written_is_given_to_nobody_again),
+        cmocka_unit_test(but_of_a_disk_that_writes_nothing_few_records_are_lost),
         cmocka_unit_test(one_bad_piece_fails_the_transfer_once_and_no_other),
         cmocka_unit_test(a_write_that_stops_half_way_is_never_data),
         cmocka_unit_test(a_failed_read_can_be_tried_again),
