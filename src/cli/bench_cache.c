@@ -208,11 +208,7 @@ static int mix(struct run *r, struct bench_cache_result *result, struct penstock
 static int open_session(const struct bench_cache_options *o, struct penstock_session **s, struct penstock_error *error)
 {
     struct penstock_cache arena = o->arena;
-    arena.own = 1;
-    int code = penstock_cache_open(o->peer, &arena, o->how, s, error);
-    if (code != PENSTOCK_EUNSUPPORTED)
-        return code;
-    arena.own = 0;
+    arena.own = 2;
     return penstock_cache_open(o->peer, &arena, o->how, s, error);
 }
 
@@ -269,7 +265,9 @@ int bench_cache(const struct bench_cache_options *options, struct bench_cache_re
     code = prepare(&r, error);
     code = code ? code : fill(&r, result, error);
     code = code ? code : mix(&r, result, error);
-    code = code ? code : remove_all(&r, error);
+    struct penstock_error ignored; /* after a failure, which may have been the session's end */
+    int removed = remove_all(&r, code ? &ignored : error);
+    code = code ? code : removed;
     if (code == 0 && r.damaged > 0)
         code = base_error_set(error, PENSTOCK_ECORRUPT,
                               "%" PRIu64 " blobs came back damaged, the first that of key 0x%016" PRIx64, r.damaged,

@@ -5,7 +5,8 @@
  * client has its reservations, its pins and what it owns.
  *
  * Threads: a client belongs to one thread at a time. Everything else may be called from any thread. Where a call may
- * wait, it says so; it then waits for disk I/O that has been started, never for another client, and with no lock held.
+ * wait, it says so; it then waits for disk I/O that has been started, never for another client, and with no lock held
+ * that a request needs: joining and unmapping hold the cache's, which only comers and goers take.
  * Lock order: the cache's, then an arena's, then the ledger's and the swap's. Callbacks are called with none held, but
  * `unregister` with the cache's where an arena was idle. */
 #ifndef PENSTOCK_RESIDENCY_CACHE_H
