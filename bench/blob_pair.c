@@ -10,12 +10,8 @@
  * only where there are rails, is asked with EXISTS. */
 #include "common.h"
 
-#include <arpa/inet.h>
 #include <getopt.h>
-#include <netinet/tcp.h>
-#include <pthread.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,9 +43,7 @@ static bool send_blob(int fd, const char *blob)
     struct iovec iov[2] = { { .iov_base = (void *)(uintptr_t)&ok, .iov_len = 1 },
                             { .iov_base = (void *)(uintptr_t)blob, .iov_len = blob_bytes } };
     ssize_t n = writev(fd, iov, 2);
-    for (uint64_t sent = n > 0 ? (uint64_t)n : 0; n > 0 && sent < blob_bytes + 1; sent += (uint64_t)n)
-        n = send(fd, blob + (sent - 1), blob_bytes + 1 - sent, MSG_NOSIGNAL);
-    return n > 0;
+    return n > 0 && bench_send_all(fd, blob + (n - 1), blob_bytes - (size_t)(n - 1), 0);
 }
 
 static bool answer(int fd, const uint8_t *request)
@@ -65,35 +59,11 @@ static bool answer(int fd, const uint8_t *request)
     return send(fd, request, REQUEST_BYTES, MSG_NOSIGNAL) == REQUEST_BYTES;
 }
 
-static void *serve_one(void *argument)
+static void serve_one(int fd)
 {
-    int fd = (int)(intptr_t)argument, one = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     uint8_t request[REQUEST_BYTES];
     while (receive_all(fd, request, sizeof request) && answer(fd, request))
         continue;
-    close(fd);
-    return NULL;
-}
-
-static void serve(void)
-{
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    memory = bench_memory(n_keys * blob_bytes);
-    if (listener < 0 || bind(listener, (struct sockaddr *)&address, len) != 0 || listen(listener, 64) != 0 ||
-        getsockname(listener, (struct sockaddr *)&address, &len) != 0)
-        bench_die("can't listen");
-    printf("%u\n", ntohs(address.sin_port));
-    fflush(stdout);
-    for (;;) {
-        pthread_t thread;
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0 || pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd) != 0)
-            bench_die("can't serve a connection");
-        pthread_detach(thread);
-    }
 }
 
 /* ---- dialects ---- */
@@ -348,8 +318,10 @@ int main(int argc, char **argv)
     bool serving = argc - optind == 1 && strcmp(argv[optind], "serve") == 0;
     if ((!serving && argc - optind != 2) || blob_bytes == 0 || n_keys == 0 || f.depth == 0 || dialect == dialects + 4)
         bench_die("usage: blob_pair serve|put|get|ping OPTIONS [HOST:PORT]");
-    if (serving)
-        serve();
+    if (serving) {
+        memory = bench_memory(n_keys * blob_bytes);
+        bench_serve(NULL, serve_one);
+    }
     int fd = bench_dial(argv[optind + 1]);
     if (dialect->hello)
         dialect->hello(fd);

@@ -1,5 +1,6 @@
 #include "common.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -105,6 +106,50 @@ void bench_receive(int fd, void *to, size_t len)
             bench_die("recv: %s", n < 0 ? strerror(errno) : "the server closed the connection");
         at += n;
         len -= (size_t)n;
+    }
+}
+
+bool bench_send_all(int fd, const void *from, size_t len, int flags)
+{
+    for (size_t sent = 0; sent < len;) {
+        ssize_t n = send(fd, (const char *)from + sent, len - sent, flags | MSG_NOSIGNAL);
+        if (n <= 0)
+            return false;
+        sent += (size_t)n;
+    }
+    return true;
+}
+
+static void (*serve_client)(int fd);
+
+static void *serve_in_thread(void *argument)
+{
+    int fd = (int)(intptr_t)argument, one = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    serve_client(fd);
+    close(fd);
+    return NULL;
+}
+
+void bench_serve(const char *congestion, void (*serve_one)(int fd))
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    serve_client = serve_one;
+    if (congestion && setsockopt(listener, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)))
+        bench_die("no congestion control %s", congestion);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&address, len) != 0 || listen(listener, 64) != 0 ||
+        getsockname(listener, (struct sockaddr *)&address, &len) != 0)
+        bench_die("can't listen");
+    printf("%u\n", ntohs(address.sin_port));
+    fflush(stdout);
+    for (;;) {
+        pthread_t thread;
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0 || pthread_create(&thread, NULL, serve_in_thread, (void *)(intptr_t)fd) != 0)
+            bench_die("can't serve a connection");
+        pthread_detach(thread);
     }
 }
 

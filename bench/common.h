@@ -2,6 +2,7 @@
 #ifndef PENSTOCK_BENCH_COMMON_H
 #define PENSTOCK_BENCH_COMMON_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,11 @@ void *bench_memory(size_t len_bytes);
 int bench_dial(const char *address);
 void bench_send(int fd, const void *from, size_t len);
 void bench_receive(int fd, void *to, size_t len);
+/* For a server: false where its client has gone. */
+bool bench_send_all(int fd, const void *from, size_t len, int flags);
+/* Prints a port of loopback and serves whoever comes there, each in a thread, which gets the fd and closes it; until
+ * the process is ended. congestion NULL: the system's. */
+__attribute__((noreturn)) void bench_serve(const char *congestion, void (*serve_one)(int fd));
 
 /* The bench models' contents: the 8-byte word at file offset 8 * i is bench_word(i), so that whoever reads a range can
  * tell whether it is the right one. Offsets and lengths are multiples of 8. */

@@ -9,13 +9,8 @@
  * the tier can be measured with it. fetch prints one JSON object. */
 #include "common.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,17 +38,6 @@ static struct {
 } store;
 
 /* ---- serve ---- */
-
-static bool send_all(int fd, const void *bytes, size_t len, int flags)
-{
-    for (size_t sent = 0; sent < len;) {
-        ssize_t n = send(fd, (const char *)bytes + sent, len - sent, flags | MSG_NOSIGNAL);
-        if (n <= 0)
-            return false;
-        sent += (size_t)n;
-    }
-    return true;
-}
 
 static bool by_sendfile(int fd, const struct layer *layer, off_t at)
 {
@@ -96,9 +80,9 @@ static bool answer(int fd, const int *pipe, const uint32_t *request)
         struct iovec iov[2] = { { .iov_base = (void *)(uintptr_t)&ok, .iov_len = 1 },
                                 { .iov_base = layer->mapped + at, .iov_len = store.stride } };
         ssize_t n = writev(fd, iov, 2);
-        return n > 0 && send_all(fd, layer->mapped + at + (n - 1), store.stride - (size_t)(n - 1), 0);
+        return n > 0 && bench_send_all(fd, layer->mapped + at + (n - 1), store.stride - (size_t)(n - 1), 0);
     }
-    if (!send_all(fd, &ok, 1, MSG_MORE))
+    if (!bench_send_all(fd, &ok, 1, MSG_MORE))
         return false;
     return store.how == SENDFILE ? by_sendfile(fd, layer, (off_t)at) : by_splice(fd, pipe, layer->mapped + at);
 }
@@ -112,14 +96,13 @@ static bool greet(int fd)
         bench_die("%s: can't be read", store.manifest);
     uint32_t len = (uint32_t)fread(text, 1, sizeof text, from);
     fclose(from);
-    return send_all(fd, &len, sizeof len, MSG_MORE) && send_all(fd, text, len, 0) && recv(fd, &mode, 1, 0) == 1 &&
-           mode == 0;
+    return bench_send_all(fd, &len, sizeof len, MSG_MORE) && bench_send_all(fd, text, len, 0) &&
+           recv(fd, &mode, 1, 0) == 1 && mode == 0;
 }
 
-static void *serve_one(void *arg)
+static void serve_one(int fd)
 {
-    int fd = (int)(intptr_t)arg, pipe[2], one = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    int pipe[2];
     if (pipe2(pipe, O_CLOEXEC) != 0)
         bench_die("no pipe");
     (void)fcntl(pipe[0], F_SETPIPE_SZ, 1 << 20);
@@ -138,8 +121,6 @@ static void *serve_one(void *arg)
     }
     close(pipe[0]);
     close(pipe[1]);
-    close(fd);
-    return NULL;
 }
 
 static void open_layer(struct layer *layer, const char *path)
@@ -152,27 +133,6 @@ static void open_layer(struct layer *layer, const char *path)
     layer->mapped = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED | MAP_POPULATE, layer->fd, 0);
     if (layer->mapped == MAP_FAILED)
         bench_die("%s: can't be mapped", path);
-}
-
-static void serve(const char *congestion)
-{
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (congestion && setsockopt(listener, IPPROTO_TCP, TCP_CONGESTION, congestion, (socklen_t)strlen(congestion)))
-        bench_die("no congestion control %s", congestion);
-    if (listener < 0 || bind(listener, (struct sockaddr *)&address, len) != 0 || listen(listener, 64) != 0 ||
-        getsockname(listener, (struct sockaddr *)&address, &len) != 0)
-        bench_die("can't listen");
-    printf("%u\n", ntohs(address.sin_port));
-    fflush(stdout);
-    for (;;) {
-        pthread_t thread;
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0 || pthread_create(&thread, NULL, serve_one, (void *)(intptr_t)fd) != 0)
-            bench_die("can't serve a connection");
-        pthread_detach(thread);
-    }
 }
 
 /* ---- fetch ---- */
@@ -267,7 +227,7 @@ int main(int argc, char **argv)
         store.layers = calloc(store.n_layers, sizeof *store.layers);
         for (size_t i = 0; store.layers && i < store.n_layers; i++)
             open_layer(&store.layers[i], argv[(size_t)optind + 1 + i]);
-        serve(congestion);
+        bench_serve(congestion, serve_one);
     }
     fetch(argv[optind + 1], &f);
     return 0;
