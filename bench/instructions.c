@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/catalogue.h"
 #include "client/plan.h"
+#include "client/weights/catalogue.h"
 #include "common.h"
 #include "fabric.h"
 #include "lists.h"

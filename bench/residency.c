@@ -12,7 +12,7 @@
 
 #include "common.h"
 #include "residency/cache.h"
-#include "residency/swap_state.h"
+#include "residency/swap/state.h"
 
 #define BLOB 4096
 #define SIZES_MAX 8

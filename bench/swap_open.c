@@ -13,8 +13,8 @@
 
 #include "common.h"
 #include "residency/cache.h"
-#include "residency/swap.h"
-#include "residency/swap_index.h"
+#include "residency/swap/index.h"
+#include "residency/swap/swap.h"
 
 #define BLOB 4096
 #define AT_ONCE 4096

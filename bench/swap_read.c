@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 
 #include "common.h"
-#include "residency/swap.h"
+#include "residency/swap/swap.h"
 
 #define DEPTH_MAX 256
 

@@ -7,8 +7,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "client/cache.h"
-#include "client/weights.h"
+#include "client/cache/cache.h"
+#include "client/weights/weights.h"
 #include "fuzz.h"
 
 #define OPS 24

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "residency/swap_index.h"
+#include "residency/swap/index.h"
 
 /* What is good encodes to the very bytes it was read from, but for those that are not used. */
 static void entry(const uint8_t *bytes, const struct swap_geometry *geometry, uint32_t record)

@@ -5,9 +5,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "client/catalogue.h"
 #include "client/tier.h"
 #include "client/verbs.h"
+#include "client/weights/catalogue.h"
 
 /* When all rails fail the peer may be gone, and its rails may have said so first: how long its stream is given. */
 #define JUDGE_NS (250 * BASE_MS_NS)

@@ -7,13 +7,13 @@
 #include <stdbool.h>
 
 #include "base/list.h"
-#include "cache.h"
 #include "complain.h"
 #include "experts.h"
 #include "models.h"
 #include "net/address.h"
 #include "net/stream.h"
 #include "peer.h"
+#include "peer/cache/cache.h"
 #include "worker.h"
 
 /* Deadlines of protocol 2, each without a byte of progress. */

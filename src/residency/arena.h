@@ -8,7 +8,7 @@
 
 #include "base/list.h"
 #include "cache.h"
-#include "swap.h"
+#include "residency/swap/swap.h"
 #include "table.h"
 
 /* Of lists whose members are named by number. */

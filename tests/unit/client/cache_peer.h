@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_TEST_CACHE_PEER_H
 #define PENSTOCK_TEST_CACHE_PEER_H
 
-#include "client/cache_verbs.h"
+#include "client/cache/verbs.h"
 #include "verbs_peer.h"
 
 enum { CACHE_BLOB = 8192, CACHE_SLOTS = 64, CACHE_PINS_MAX = 256 };

@@ -7,7 +7,7 @@
 
 #include <penstock/wire.h>
 
-#include "client/cache_stats.h"
+#include "client/cache/stats.h"
 #include "net/stream.h"
 
 #define TOTALS "\"memory\":{\"used\":5,\"cap\":6},\"swap\":{\"used\":7,\"cap\":0}"

@@ -1,7 +1,7 @@
 /* A session on a cache, and the peer in the test's own thread. */
 #include "fake_peer.h"
 
-#include "client/cache.h"
+#include "client/cache/cache.h"
 
 enum { BLOB = 8192, SLOTS = 8 };
 

@@ -4,7 +4,7 @@
 
 #include "fake_peer.h"
 
-#include "client/cache.h"
+#include "client/cache/cache.h"
 
 #define FAKE_ANY_FEATURES (PENSTOCK_FEATURE_EXISTS | PENSTOCK_FEATURE_OWN | PENSTOCK_FEATURE_WIDE)
 

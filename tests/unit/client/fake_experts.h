@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_TEST_FAKE_EXPERTS_H
 #define PENSTOCK_TEST_FAKE_EXPERTS_H
 
-#include "client/experts.h"
+#include "client/experts/experts.h"
 #include "fake_peer.h"
 
 enum { STORE_LAYERS = 3, STORE_EXPERTS = 40 };

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "client/weights.h"
+#include "client/weights/weights.h"
 
 /* shard 0: 100,000 bytes; shard 1: 40 MiB; files 2 and 3; a name that no client accepts is file 4 */
 #define FAKE_SHARD0 UINT64_C(100000)

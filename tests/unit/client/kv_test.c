@@ -1,7 +1,7 @@
 /* A session on a KV cache, and the peer in the test's own thread. */
 #include "fake_cache.h"
 
-#include "client/kv.h"
+#include "client/cache/kv.h"
 
 #define FINGERPRINT UINT64_C(0x5629922C51A16A10)
 #define SALT UINT64_C(0xD00DF00D00000001)

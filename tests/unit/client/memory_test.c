@@ -3,7 +3,7 @@
 
 #include <penstock/lora.h>
 
-#include "client/kv.h"
+#include "client/cache/kv.h"
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);

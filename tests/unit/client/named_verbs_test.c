@@ -1,8 +1,8 @@
 /* KV blocks and snapshots over rails of the simulated fabric. */
 #include "cache_peer.h"
 
-#include "client/kv.h"
-#include "client/snapshot.h"
+#include "client/cache/kv.h"
+#include "client/cache/snapshot.h"
 
 static struct cache_peer peer;
 static uint8_t memory[4 * CACHE_BLOB];

@@ -1,6 +1,6 @@
 #include "fake_peer.h"
 
-#include "client/catalogue.h"
+#include "client/weights/catalogue.h"
 
 static struct penstock_catalogue *catalogue(void)
 {

@@ -1,7 +1,7 @@
 /* A session on snapshots, and the peer in the test's own thread. */
 #include "fake_cache.h"
 
-#include "client/snapshot.h"
+#include "client/cache/snapshot.h"
 
 enum { BLOB = 12288, SLOTS = 4 };
 

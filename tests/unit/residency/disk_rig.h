@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "residency/cache.h"
-#include "residency/swap.h"
+#include "residency/swap/swap.h"
 
 #include "blobs.h"
 

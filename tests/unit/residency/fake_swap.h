@@ -4,7 +4,7 @@
 #ifndef PENSTOCK_TEST_FAKE_SWAP_H
 #define PENSTOCK_TEST_FAKE_SWAP_H
 
-#include "residency/swap.h"
+#include "residency/swap/swap.h"
 
 struct fake_swap_control {
     uint64_t random;                        /* the order of completions follows from it; 0: first come, first done */

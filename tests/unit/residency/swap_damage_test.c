@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "../test.h"
-#include "residency/swap_state.h"
+#include "residency/swap/state.h"
 #include "swap_rig.h"
 
 #define BLOB 8192

@@ -10,7 +10,7 @@
 
 #include "../test.h"
 #include "base/clock.h"
-#include "residency/swap_state.h"
+#include "residency/swap/state.h"
 #include "swap_rig.h"
 
 #define BLOB 65536

@@ -1,5 +1,5 @@
 #include "../test.h"
-#include "residency/swap_index.h"
+#include "residency/swap/index.h"
 
 static const struct swap_geometry kv = { .kind = RESIDENCY_KV, .blob_bytes = 65536 };
 static const struct swap_index_entry some = {

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "../test.h"
-#include "residency/swap_state.h"
+#include "residency/swap/state.h"
 #include "swap_rig.h"
 
 #define BLOB (UINT64_C(1) << 20)

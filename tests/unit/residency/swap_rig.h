@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "base/list.h"
-#include "residency/swap.h"
-#include "residency/swap_index.h"
+#include "residency/swap/index.h"
+#include "residency/swap/swap.h"
 
 struct swap_rig {
     char directory[64];

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "client/experts.h"
+#include "client/experts/experts.h"
 #include "client/verbs.h"
 
 static struct penstock_error error;
