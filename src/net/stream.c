@@ -10,19 +10,59 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
 
 /* ---- the plain stream ---- */
 
-static ssize_t plain_readv(struct net_stream *stream, const struct iovec *iov, int n)
+static ssize_t receive(const struct net_stream *stream, const struct iovec *iov, int n, int flags)
 {
     struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
     ssize_t r;
     do
-        r = recvmsg(stream->fd, &message, 0);
+        r = recvmsg(stream->fd, &message, flags);
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : r;
+}
+
+static ssize_t plain_readv(struct net_stream *stream, const struct iovec *iov, int n)
+{
+    return receive(stream, iov, n, 0);
+}
+
+static int plain_wait(struct net_stream *stream, short events, int64_t deadline_ns)
+{
+    struct pollfd polled = { .fd = stream->fd, .events = events };
+    for (;;) {
+        int r = poll(&polled, 1, base_poll_ms(deadline_ns));
+        if (r > 0)
+            return 0;
+        if (r == 0 && base_now_ns() >= deadline_ns)
+            return -ETIMEDOUT;
+        if (r < 0 && errno != EINTR)
+            return -errno;
+    }
+}
+
+static void wake_at(const struct net_stream *stream, size_t bytes)
+{
+    int n = (int)base_min_u64(bytes, INT32_MAX);
+    (void)setsockopt(stream->fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n);
+}
+
+/* The mark holds for poll alone, and is taken back: a recvmsg that waits by itself counts against it what it has copied
+ * already, and can sleep on before the last bytes of a message. */
+static ssize_t plain_readv_much(struct net_stream *stream, const struct iovec *iov, int n, size_t much_bytes,
+                                int64_t deadline_ns)
+{
+    ssize_t r = receive(stream, iov, n, MSG_DONTWAIT);
+    if (r != -EAGAIN)
+        return r;
+    wake_at(stream, much_bytes);
+    int waited = plain_wait(stream, POLLIN, deadline_ns);
+    wake_at(stream, 1);
+    return waited == 0 || waited == -ETIMEDOUT ? receive(stream, iov, n, MSG_DONTWAIT) : waited;
 }
 
 static ssize_t plain_writev(struct net_stream *stream, const struct iovec *iov, int n, bool more)
@@ -148,20 +188,6 @@ static ssize_t plain_write_pages(struct net_stream *stream, const struct iovec *
     return r;
 }
 
-static int plain_wait(struct net_stream *stream, short events, int64_t deadline_ns)
-{
-    struct pollfd polled = { .fd = stream->fd, .events = events };
-    for (;;) {
-        int r = poll(&polled, 1, base_poll_ms(deadline_ns));
-        if (r > 0)
-            return 0;
-        if (r == 0 && base_now_ns() >= deadline_ns)
-            return -ETIMEDOUT;
-        if (r < 0 && errno != EINTR)
-            return -errno;
-    }
-}
-
 static void plain_shutdown(struct net_stream *stream, int how)
 {
     (void)shutdown(stream->fd, how);
@@ -178,6 +204,7 @@ void net_stream_plain(struct net_stream *stream, int fd)
 {
     static const struct net_stream_ops ops = {
         .readv = plain_readv,
+        .readv_much = plain_readv_much,
         .writev = plain_writev,
         .sendfile = plain_sendfile,
         .write_pages = plain_write_pages,

@@ -25,6 +25,11 @@ struct net_stream;
 struct net_stream_ops {
     /* Bytes moved (0 from readv: end of stream), or a negative errno. EINTR is never returned. */
     ssize_t (*readv)(struct net_stream *stream, const struct iovec *iov, int n);
+    /* Like readv, but rather than for the first byte it waits for so many, or for as many as the receive window takes:
+     * a long message then wakes its reader, and makes its sender wake him, some times and not at every segment.
+     * -EAGAIN: none came until the deadline; where some did they are returned, however few. */
+    ssize_t (*readv_much)(struct net_stream *stream, const struct iovec *iov, int n, size_t much_bytes,
+                          int64_t deadline_ns);
     ssize_t (*writev)(struct net_stream *stream, const struct iovec *iov, int n,
                       bool more); /* more: hold back a short segment */
     /* From offset on, without the file's own position. -EOPNOTSUPP: fall back; 0: the file ends there. NULL: never can.

@@ -10,11 +10,15 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "service.h"
 #include "thread.h"
+
+/* Of a long message: measured, 64 KiB wakes too often, and 512 KiB leaves too much to copy at the end. */
+#define WORTH_WAKING_BYTES (UINT64_C(128) << 10)
 
 /* ---- from other threads ---- */
 
@@ -148,6 +152,26 @@ void peer_connection_time_reads(struct peer_connection *c)
     (void)setsockopt(c->stream.fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof longest);
 }
 
+/* What a read inside a message gave. */
+static int read_inside(const struct peer_connection *c, ssize_t r, size_t *got, struct penstock_error *error)
+{
+    if (r == -EAGAIN)
+        return base_error_set(error, PENSTOCK_ETIMEOUT, "no byte came in %.3g s",
+                              (double)c->server->deadlines.message_ns / 1e9);
+    if (r < 0)
+        return base_error_set(error, PENSTOCK_ECLOSED, "%s", strerrordesc_np((int)-r));
+    *got = (size_t)r;
+    return 0;
+}
+
+int peer_connection_readv_much(struct peer_connection *c, const struct iovec *into, int n, uint64_t to_come_bytes,
+                               size_t *got, struct penstock_error *error)
+{
+    ssize_t r = c->stream.ops->readv_much(&c->stream, into, n, base_min_u64(to_come_bytes, WORTH_WAKING_BYTES),
+                                          base_now_ns() + c->server->deadlines.message_ns);
+    return read_inside(c, r, got, error);
+}
+
 int peer_connection_readv(struct peer_connection *c, const struct iovec *into, int n, bool inside, size_t *got,
                           struct penstock_error *error)
 {
@@ -157,15 +181,8 @@ int peer_connection_readv(struct peer_connection *c, const struct iovec *into, i
             return code;
         ssize_t r = c->stream.ops->readv(&c->stream, into, n);
         atomic_store(&c->waiting, false);
-        if (r >= 0) {
-            *got = (size_t)r;
-            return 0;
-        }
-        if (r == -EAGAIN && inside)
-            return base_error_set(error, PENSTOCK_ETIMEOUT, "no byte came in %.3g s",
-                                  (double)c->server->deadlines.message_ns / 1e9);
-        if (r != -EAGAIN)
-            return base_error_set(error, PENSTOCK_ECLOSED, "%s", strerrordesc_np((int)-r));
+        if (inside || r != -EAGAIN)
+            return read_inside(c, r, got, error);
     }
 }
 

@@ -52,6 +52,10 @@ void peer_connection_time_reads(struct peer_connection *connection);
 PENSTOCK_CHECKED int peer_connection_readv(struct peer_connection *connection, const struct iovec *into, int n,
                                            bool inside, size_t *got, struct penstock_error *error);
 
+/* The same inside a message of which so many bytes are still to come; waits for as many of them as are worth waking. */
+PENSTOCK_CHECKED int peer_connection_readv_much(struct peer_connection *connection, const struct iovec *into, int n,
+                                                uint64_t to_come_bytes, size_t *got, struct penstock_error *error);
+
 /* The whole of len bytes, the first of which may take first_ns. *got 0: the client had closed before it. */
 PENSTOCK_CHECKED int peer_connection_read_message(struct peer_connection *connection, void *to, size_t len,
                                                   int64_t first_ns, size_t *got, struct penstock_error *error);

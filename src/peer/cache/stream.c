@@ -85,7 +85,7 @@ int peer_cache_stream_body(struct peer_cache_stream *s, uint8_t *to, uint64_t le
         size_t got = 0;
         if (!to)
             into[0] = (struct iovec){ .iov_base = s->in, .iov_len = base_min_u64(len, sizeof s->in) };
-        int code = peer_connection_readv(s->connection, into, to ? 2 : 1, true, &got, error);
+        int code = peer_connection_readv_much(s->connection, into, to ? 2 : 1, len, &got, error);
         if (code == 0 && got == 0)
             code = base_error_set(error, PENSTOCK_ECLOSED, "%llu bytes of it are missing", (unsigned long long)len);
         if (code)

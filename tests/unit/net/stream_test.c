@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -241,6 +242,74 @@ static void a_wait_ends_at_its_deadline(void **state)
     pair_close(&p);
 }
 
+enum { MUCH_BYTES = 100, FEW_BYTES = 10 };
+
+/* Writes a few bytes once the other end waits for much, and the rest if it is told to. */
+struct dripping {
+    struct pair *pair;
+    bool all;
+};
+
+static void *drip(void *argument)
+{
+    struct dripping *d = argument;
+    int mark = 0;
+    socklen_t len = sizeof mark;
+    while (mark != MUCH_BYTES)
+        if (getsockopt(d->pair->b.fd, SOL_SOCKET, SO_RCVLOWAT, &mark, &len) < 0)
+            return NULL;
+    static const char bytes[MUCH_BYTES] = "much";
+    (void)!send(d->pair->a.fd, bytes, FEW_BYTES, 0);
+    if (d->all)
+        (void)!send(d->pair->a.fd, bytes + FEW_BYTES, MUCH_BYTES - FEW_BYTES, 0);
+    return NULL;
+}
+
+static ssize_t read_much_while_dripping(struct pair *p, bool all, int64_t deadline_ns)
+{
+    struct dripping d = { .pair = p, .all = all };
+    char in[2 * MUCH_BYTES];
+    const struct iovec into = { in, sizeof in };
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, drip, &d), 0);
+    ssize_t got = p->b.ops->readv_much(&p->b, &into, 1, MUCH_BYTES, deadline_ns);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    return got;
+}
+
+static void a_read_of_much_does_not_come_back_with_few_bytes(void **state)
+{
+    (void)state;
+    struct pair p;
+    tcp_pair_open(&p);
+    assert_int_equal(read_much_while_dripping(&p, true, BASE_NEVER), MUCH_BYTES);
+    pair_close(&p);
+}
+
+static void a_read_of_much_takes_what_came_until_its_deadline(void **state)
+{
+    (void)state;
+    struct pair p;
+    tcp_pair_open(&p);
+    assert_int_equal(read_much_while_dripping(&p, false, base_now_ns() + 300000000), FEW_BYTES);
+    pair_close(&p);
+}
+
+static void a_read_of_much_leaves_other_reads_as_they_were(void **state)
+{
+    (void)state;
+    struct pair p;
+    tcp_pair_open(&p);
+    char in[MUCH_BYTES];
+    const struct iovec into = { in, sizeof in };
+    assert_int_equal(p.b.ops->readv_much(&p.b, &into, 1, MUCH_BYTES, base_now_ns()), -EAGAIN);
+    assert_int_equal(send(p.a.fd, "few", 3, 0), 3);
+    assert_int_equal(p.b.ops->readv(&p.b, &into, 1), 3);
+    p.a.ops->shutdown(&p.a, SHUT_WR);
+    assert_int_equal(p.b.ops->readv_much(&p.b, &into, 1, MUCH_BYTES, BASE_NEVER), 0);
+    pair_close(&p);
+}
+
 static void a_blocking_write_comes_back_after_the_sockets_own_timeout(void **state)
 {
     (void)state;
@@ -345,6 +414,9 @@ int main(void)
         cmocka_unit_test(nothing_raises_sigpipe),
         cmocka_unit_test(a_sigpipe_of_someone_else_stays_pending),
         cmocka_unit_test(a_wait_ends_at_its_deadline),
+        cmocka_unit_test(a_read_of_much_does_not_come_back_with_few_bytes),
+        cmocka_unit_test(a_read_of_much_takes_what_came_until_its_deadline),
+        cmocka_unit_test(a_read_of_much_leaves_other_reads_as_they_were),
         cmocka_unit_test(a_blocking_write_comes_back_after_the_sockets_own_timeout),
         cmocka_unit_test(read_all_goes_on_after_short_reads),
         cmocka_unit_test(read_all_says_how_a_stream_ended),
