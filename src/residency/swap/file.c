@@ -97,8 +97,8 @@ static bool consider(struct residency_swap_file *file, const uint8_t *bytes, uin
         static const uint8_t none[SWAP_INDEX_ENTRY_BYTES];
         return swap_pwrite(file->index_fd, none, sizeof none, (off_t)swap_index_entry_offset(record)) == 0;
     }
-    struct swap_stamp stamp = { .checksum = entry.checksum, .identity = swap_identity(&entry.key, entry.generation) };
-    return swap_records_adopt(file, record, &stamp) &&
+    uint64_t seal = swap_seal(&entry.key, entry.generation, entry.checksum);
+    return swap_records_adopt(file, record, seal) &&
            base_vec_push(&f->records, (struct residency_swap_found){ .key = entry.key,
                                                                      .generation = entry.generation,
                                                                      .written_s = entry.written_s,

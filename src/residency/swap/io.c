@@ -16,9 +16,9 @@ int swap_hook(const struct residency_swap *swap, enum residency_swap_step step, 
 
 /* ---- a transfer ---- */
 
-uint64_t swap_identity(const struct residency_key *key, uint64_t generation)
+uint64_t swap_seal(const struct residency_key *key, uint64_t generation, uint64_t checksum)
 {
-    uint64_t of[3] = { key->low, key->high, generation };
+    uint64_t of[4] = { key->low, key->high, generation, checksum };
     uint64_t hash = XXH3_64bits(of, sizeof of);
     return hash == 0 || hash == SWAP_BAD ? 1 : hash;
 }
@@ -60,16 +60,14 @@ static void finish(struct residency_swap_io *io)
 {
     struct residency_swap_file *file = io->file;
     struct residency_swap *swap = file->swap;
-    struct swap_stamp stamp = { .checksum = io->checksum, .identity = swap_identity(&io->key, io->generation) };
+    uint64_t seal = swap_seal(&io->key, io->generation, io->checksum);
     if (io->code == 0 && io->write) {
         bool indexed = file->keep && !io->owned && swap_entry_write(file, io);
-        swap_record_set(file, io->record, &stamp, indexed);
+        swap_record_seal(file, io->record, seal, indexed);
     } else if (io->code == PENSTOCK_ESYS && io->write && !is_full(io->sys_errno)) {
-        swap_record_set(file, io->record, &(struct swap_stamp){ .identity = SWAP_BAD }, false);
-    } else if (io->code == 0) {
-        struct swap_stamp is = swap_record_get(file, io->record);
-        if (is.checksum != stamp.checksum || is.identity != stamp.identity)
-            io->code = PENSTOCK_ECORRUPT;
+        swap_record_seal(file, io->record, SWAP_BAD, false);
+    } else if (io->code == 0 && swap_record_seal_of(file, io->record) != seal) {
+        io->code = PENSTOCK_ECORRUPT;
     }
     if (io->code == PENSTOCK_ECORRUPT)
         swap->corrupt_records++;

@@ -265,7 +265,7 @@ void residency_swap_free(struct residency_swap_file *file, uint32_t record)
     pthread_mutex_lock(&file->lock);
     file->n_taken--;
     union swap_record *freed = &extent->records[local];
-    bool bad = freed->taken.identity == SWAP_BAD;
+    bool bad = freed->seal == SWAP_BAD;
     if (bad && file->n_bad < SWAP_BAD_MAX) { /* nobody gets it again */
         file->n_bad++;
         pthread_mutex_unlock(&file->lock);
@@ -280,7 +280,7 @@ void residency_swap_free(struct residency_swap_file *file, uint32_t record)
         swap_space_want_tidy(file);
     } else {
         /* What was not written may have found the disk full. */
-        bool hole = !extent->backed && (bad || freed->taken.identity == 0);
+        bool hole = !extent->backed && (bad || freed->seal == 0);
         extent->holes += hole;
         *freed = (union swap_record){ .free = { .next = extent->first_free, .hole = hole } };
         extent->first_free = local;
@@ -300,29 +300,28 @@ uint64_t residency_swap_records(struct residency_swap_file *file)
 
 /* ---- what is in them ---- */
 
-void swap_record_set(struct residency_swap_file *file, uint32_t record, const struct swap_stamp *stamp, bool indexed)
+void swap_record_seal(struct residency_swap_file *file, uint32_t record, uint64_t seal, bool indexed)
 {
     uint32_t local = record % file->extent_records;
     pthread_mutex_lock(&file->lock);
     struct swap_extent *extent = swap_extent_of(file, record);
-    extent->records[local].taken.checksum = stamp->checksum;
-    extent->records[local].taken.identity = stamp->identity;
+    extent->records[local].seal = seal;
     if (indexed)
         extent->indexed[local / 64] |= UINT64_C(1) << local % 64;
     pthread_mutex_unlock(&file->lock);
 }
 
-struct swap_stamp swap_record_get(struct residency_swap_file *file, uint32_t record)
+uint64_t swap_record_seal_of(struct residency_swap_file *file, uint32_t record)
 {
     pthread_mutex_lock(&file->lock);
-    union swap_record r = swap_extent_of(file, record)->records[record % file->extent_records];
+    uint64_t seal = swap_extent_of(file, record)->records[record % file->extent_records].seal;
     pthread_mutex_unlock(&file->lock);
-    return (struct swap_stamp){ .checksum = r.taken.checksum, .identity = r.taken.identity };
+    return seal;
 }
 
 /* ---- a file found again, and one thrown away ---- */
 
-bool swap_records_adopt(struct residency_swap_file *file, uint32_t record, const struct swap_stamp *stamp)
+bool swap_records_adopt(struct residency_swap_file *file, uint32_t record, uint64_t seal)
 {
     uint32_t number = record / file->extent_records, local = record % file->extent_records;
     while (file->extents.n <= number)
@@ -339,7 +338,7 @@ bool swap_records_adopt(struct residency_swap_file *file, uint32_t record, const
     extent->fresh = local + 1;
     extent->taken++;
     file->n_taken++;
-    swap_record_set(file, record, stamp, true);
+    swap_record_seal(file, record, seal, true);
     return true;
 }
 

@@ -25,7 +25,7 @@
 #include "swap.h"
 
 #define SWAP_NONE UINT32_MAX
-#define SWAP_BAD UINT64_MAX /* an identity */
+#define SWAP_BAD UINT64_MAX /* a seal: it could not be written */
 #define SWAP_EXTENT_BYTES (UINT64_C(64) << 20)
 #define SWAP_EXTENT_RECORDS_MAX 4096u
 #define SWAP_BAD_MAX 64u /* of a file: more are no bad sectors, but a bad disk */
@@ -38,12 +38,9 @@
  * than this would cost the disk something. */
 #define SWAP_PIECE_BYTES (UINT64_C(1) << 20)
 
-/* 16 bytes a record, whatever is in it. */
+/* 8 bytes a record, whatever is in it. */
 union swap_record {
-    struct {
-        uint64_t checksum; /* of the blob: its pieces' in sum */
-        uint64_t identity; /* a hash of key and generation; 0: nothing written yet; SWAP_BAD: it could not be */
-    } taken;
+    uint64_t seal; /* taken: swap_seal of what is in it; 0: nothing yet; or SWAP_BAD */
     struct {
         uint32_t next; /* of the extent's free records, or of the file's to punch; SWAP_NONE ends it */
         bool hole;     /* it has no disk space: given back, or never got */
@@ -117,11 +114,6 @@ struct residency_swap {
     uint32_t n_threads;
 };
 
-/* What the index is told to hold for a record. */
-struct swap_stamp {
-    uint64_t checksum, identity;
-};
-
 /* Part of a transfer, in an engine's hands. */
 struct swap_piece {
     struct residency_swap_io *io;
@@ -160,7 +152,8 @@ bool swap_piece_next(struct swap_piece *piece, struct swap_move *move);
 /* What came of it, as pread returns it but with a negative errno. True: swap_piece_next has more. */
 bool swap_piece_moved(struct swap_piece *piece, ssize_t result);
 int swap_hook(const struct residency_swap *swap, enum residency_swap_step step, uint64_t offset_bytes, size_t *len);
-uint64_t swap_identity(const struct residency_key *key, uint64_t generation);
+/* Whose blob it is, which of its blobs, and the blob's checksum, in one word: what is not all three is another's. */
+uint64_t swap_seal(const struct residency_key *key, uint64_t generation, uint64_t checksum);
 
 /* ---- sum.c ---- */
 uint64_t swap_sum(const void *bytes, size_t len, uint64_t seed); /* XXH3-64 */
@@ -185,12 +178,11 @@ void swap_file_close(struct residency_swap_file *file);
 void swap_records_init(struct residency_swap_file *file);
 void swap_records_fini(struct residency_swap_file *file);
 /* Takes this very record while a file is opened, in rising order. False: no memory. */
-PENSTOCK_CHECKED bool swap_records_adopt(struct residency_swap_file *file, uint32_t record,
-                                         const struct swap_stamp *stamp);
+PENSTOCK_CHECKED bool swap_records_adopt(struct residency_swap_file *file, uint32_t record, uint64_t seal);
 /* All that is to be adopted is. */
 void swap_records_adopted(struct residency_swap_file *file);
-void swap_record_set(struct residency_swap_file *file, uint32_t record, const struct swap_stamp *stamp, bool indexed);
-struct swap_stamp swap_record_get(struct residency_swap_file *file, uint32_t record);
+void swap_record_seal(struct residency_swap_file *file, uint32_t record, uint64_t seal, bool indexed);
+uint64_t swap_record_seal_of(struct residency_swap_file *file, uint32_t record);
 struct swap_extent *swap_extent_of(struct residency_swap_file *file, uint32_t record);
 /* file->lock is held: the extent has what is free in it to offer, or nothing at all. */
 void swap_extent_file(struct residency_swap_file *file, struct swap_extent *extent);
