@@ -53,6 +53,16 @@ int64_t bench_cpu_ns(void)
     return clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
+uint64_t bench_resident_bytes(void)
+{
+    unsigned long long total, resident;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f || fscanf(f, "%llu %llu", &total, &resident) != 2)
+        bench_die("/proc/self/statm cannot be read");
+    fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 void *bench_memory(size_t len_bytes)
 {
     void *m = mmap(NULL, len_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

@@ -17,6 +17,9 @@ int64_t bench_cpu_ns(void); /* of this process: user and system, all threads */
 /* Memory that is already there: no page of it faults while the clock runs. */
 void *bench_memory(size_t len_bytes);
 
+/* Of this process, files' pages among them. */
+uint64_t bench_resident_bytes(void);
+
 /* "HOST:PORT", blocking, TCP_NODELAY. */
 int bench_dial(const char *address);
 void bench_send(int fd, const void *from, size_t len);

@@ -104,19 +104,31 @@ static void rival_heat(struct rival *r, uint32_t number)
     r->hottest = number;
 }
 
-static uint32_t rival_find(const struct rival *r, uint64_t low)
+/* The same, and the compiler does not know it: of a number that was compared with 0 it would take the 0 for granted,
+ * and the processor then not wait for it. */
+static uint32_t copy_of(uint32_t number)
 {
-    uint32_t at = *rival_bucket(r, low);
-    while (at && (r->nodes[at].low != low || r->nodes[at].high != 0))
-        at = r->nodes[at].chain;
+    __asm__("" : "+r"(number));
+    return number;
+}
+
+/* *nothing is nothing_of the last number that was read. */
+static uint32_t rival_find(const struct rival *r, uint64_t low, uint64_t *nothing)
+{
+    uint32_t read = *rival_bucket(r, low), at = copy_of(read);
+    while (at && (r->nodes[at].low != low || r->nodes[at].high != 0)) {
+        read = r->nodes[at].chain;
+        at = copy_of(read);
+    }
+    *nothing = nothing_of(read);
     return at;
 }
 
 /* The key's place; NONE. */
 static uint64_t rival_get(struct rival *r, uint64_t low)
 {
-    uint32_t at = rival_find(r, low);
-    uint64_t nothing = nothing_of(at); /* asked before it is known what at is */
+    uint64_t nothing;
+    uint32_t at = rival_find(r, low, &nothing);
     if (!at)
         return NONE + nothing;
     rival_unlink(r, at);
@@ -127,8 +139,8 @@ static uint64_t rival_get(struct rival *r, uint64_t low)
 /* A new key: in the place of the coldest, once all are used. Returns the place. */
 static uint64_t rival_put(struct rival *r, uint64_t low)
 {
-    uint32_t number = rival_find(r, low);
-    uint64_t nothing = nothing_of(number);
+    uint64_t nothing;
+    uint32_t number = rival_find(r, low, &nothing);
     if (number)
         bench_die("a new key was there");
     if (r->used < r->n) {
@@ -203,16 +215,6 @@ static double measure(struct subject *s, enum operation operation, uint64_t n)
     return (double)(ended_ns - begun_ns) / (double)n;
 }
 
-static uint64_t resident_bytes(void)
-{
-    unsigned long long total, resident;
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (!f || fscanf(f, "%llu %llu", &total, &resident) != 2)
-        bench_die("/proc/self/statm cannot be read");
-    fclose(f);
-    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 /* Full. Returns what it took of memory. */
 static uint64_t fill(struct subject *s, bool ours, uint64_t keys)
 {
@@ -220,7 +222,7 @@ static uint64_t fill(struct subject *s, bool ours, uint64_t keys)
     struct residency_cache *cache;
     struct penstock_error error;
     *s = (struct subject){ .n = keys, .where = bench_memory(keys * sizeof *s->where) };
-    uint64_t before = resident_bytes();
+    uint64_t before = bench_resident_bytes();
     if (!ours)
         rival_init(&s->rival, keys);
     else if (residency_cache_new(&options, &cache, &error) != 0 ||
@@ -228,7 +230,7 @@ static uint64_t fill(struct subject *s, bool ours, uint64_t keys)
         bench_die("%s", error.message);
     for (; s->next < keys; s->next++)
         s->where[put(s, s->next)] = s->next;
-    return resident_bytes() - before;
+    return bench_resident_bytes() - before;
 }
 
 struct both {
