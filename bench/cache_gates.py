@@ -24,7 +24,7 @@ def cache_bench(b, server, what, blob, keys, depth, count, *more):
 
 def cache(b):
     """Resident blobs, put and fetched: 64 keys of 1 MiB, 16 of 16 MiB."""
-    for blob, keys, count, rivals in (MIB, 64, 1500, ("redis", "memcached")), (16 * MIB, 16, 120, ("redis",)):
+    for blob, keys, count, rivals in (MIB, 64, 3000, ("redis", "memcached")), (16 * MIB, 16, 200, ("redis",)):
         running = {"penstock": servers.start_cache_peer(b.penstock, f"{b.scratch}/cache-{blob}", b.congestion,
                                                         "--no-swap"),
                    "bare": servers.start_printing_port([b.program("blob_pair"), "serve", "--blob", str(blob), "--keys",

@@ -40,6 +40,9 @@ struct penstock_options {
                           active port. GID is an index or an address; read by the call, and not kept */
     int64_t rail_deadline_ns; /* of a rail that has work and completes none; 0: 5 s */
     int64_t rails_timeout_ns; /* 0: 1800 s: a peer may have to register the model first */
+    const char *congestion;   /* of the TCP connection, as in sysctl net.ipv4.tcp_available_congestion_control: one that
+                                 the kernel has not is EUNSUPPORTED. "system": asks for none. NULL: PENSTOCK_CONGESTION in
+                                 the environment, else cubic where it may be had. Read by the call, and not kept */
 };
 
 enum penstock_memory_kind { PENSTOCK_HOST = 0, PENSTOCK_DEVICE = 1 };

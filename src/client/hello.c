@@ -34,7 +34,12 @@ int client_hello_dial(struct penstock_session *s, struct penstock_error *error)
             continue;
         }
         net_stream_plain(&s->stream, fd);
-        s->has_stream = true;
+        s->has_stream = s->stream.small_window = true;
+        if (s->congestion[0] && net_set_congestion(fd, s->congestion, &one) != 0 && s->congestion_asked) {
+            if (error)
+                *error = one;
+            return one.code;
+        }
         client_hello_enter(s, CLIENT_DIALLING);
         return client_engine_watch(s, EPOLLOUT, error);
     }

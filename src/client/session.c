@@ -124,7 +124,10 @@ int client_session_beside(struct penstock_session *s, enum client_purpose purpos
                                               .connect_timeout_ns = s->connect_timeout_ns,
                                               .manifest_timeout_ns = s->manifest_timeout_ns,
                                               .reply_timeout_ns = s->reply_timeout_ns,
-                                              .rails_timeout_ns = s->rails_timeout_ns };
+                                              .rails_timeout_ns = s->rails_timeout_ns,
+                                              .congestion = !s->congestion_asked ? NULL
+                                                            : s->congestion[0]   ? s->congestion
+                                                                                 : "system" };
     const struct client_tier *lister = purpose == CLIENT_FOR_MODELS ? s->tier->lister : NULL;
     const struct client_start start = { .tier = lister ? lister : s->tier,
                                         .purpose = purpose,

@@ -141,6 +141,21 @@ static void set_int(int fd, int level, int option, int value)
     (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 
+int net_set_congestion(int fd, const char *name, struct penstock_error *error)
+{
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0)
+        return 0;
+    if (errno == EPERM)
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                              "TCP congestion control %.32s is not allowed to this user (sysctl "
+                              "net.ipv4.tcp_allowed_congestion_control)",
+                              name);
+    return base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                          "this kernel has no TCP congestion control %.32s (sysctl "
+                          "net.ipv4.tcp_available_congestion_control)",
+                          name);
+}
+
 int net_listen(const struct net_address *address, int backlog, const char *congestion, int *fd,
                struct penstock_error *error)
 {

@@ -37,6 +37,8 @@ PENSTOCK_CHECKED int net_listen(const struct net_address *address, int backlog, 
 
 /* Starts a non-blocking connect; *fd is connecting (wait for POLLOUT, then net_connect_result). TCP_NODELAY is set. */
 PENSTOCK_CHECKED int net_connect_start(const struct net_address *address, int *fd, struct penstock_error *error);
+/* Before it is connected, or after. EUNSUPPORTED: the kernel has none of that name, or not for this user. */
+PENSTOCK_CHECKED int net_set_congestion(int fd, const char *name, struct penstock_error *error);
 /* After POLLOUT: 0, or the connection's error with words ("connection refused: does a peer listen there? ..."). */
 PENSTOCK_CHECKED int net_connect_result(int fd, struct penstock_error *error);
 

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -16,6 +18,38 @@
 
 /* ---- the plain stream ---- */
 
+/* A connection that does not leave this machine has next to no round trip. A window of megabytes only lets its sender
+ * copy so far ahead that what waits has left the caches before it is copied out: a third of the rate, as measured. The
+ * kernel widens it again, as it sees fit. */
+#define NEAR_WINDOW_BYTES (512 << 10)
+#define BOUND_EVERY_BYTES ((size_t)1 << 20)
+
+static bool is_near(int fd)
+{
+    union {
+        struct sockaddr_storage any;
+        struct sockaddr_in in;
+        struct sockaddr_in6 in6;
+    } here = { 0 }, there = { 0 };
+    socklen_t here_len = sizeof here, there_len = sizeof there;
+    if (getsockname(fd, (struct sockaddr *)&here, &here_len) != 0 ||
+        getpeername(fd, (struct sockaddr *)&there, &there_len) != 0 || here.any.ss_family != there.any.ss_family)
+        return false;
+    if (here.any.ss_family == AF_INET)
+        return here.in.sin_addr.s_addr == there.in.sin_addr.s_addr;
+    return here.any.ss_family == AF_INET6 &&
+           memcmp(&here.in6.sin6_addr, &there.in6.sin6_addr, sizeof here.in6.sin6_addr) == 0;
+}
+
+static void bound_window(struct net_stream *stream)
+{
+    int bytes = NEAR_WINDOW_BYTES;
+    stream->small_window = is_near(stream->fd);
+    stream->unbounded_bytes = 0;
+    if (stream->small_window)
+        (void)setsockopt(stream->fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &bytes, sizeof bytes);
+}
+
 static ssize_t receive(const struct net_stream *stream, const struct iovec *iov, int n, int flags)
 {
     struct msghdr message = { .msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = (size_t)n };
@@ -28,7 +62,10 @@ static ssize_t receive(const struct net_stream *stream, const struct iovec *iov,
 
 static ssize_t plain_readv(struct net_stream *stream, const struct iovec *iov, int n)
 {
-    return receive(stream, iov, n, 0);
+    ssize_t r = receive(stream, iov, n, 0);
+    if (r > 0 && stream->small_window && (stream->unbounded_bytes += (size_t)r) >= BOUND_EVERY_BYTES)
+        bound_window(stream);
+    return r;
 }
 
 static int plain_wait(struct net_stream *stream, short events, int64_t deadline_ns)

@@ -21,7 +21,8 @@ class Sized(c.Structure):
 class Options(Sized):
     _fields_ = [("size", c.c_size_t), ("transport", c.c_int), ("connect_timeout_ns", c.c_int64),
                 ("manifest_timeout_ns", c.c_int64), ("reply_timeout_ns", c.c_int64), ("rails", c.c_char_p),
-                ("rail_deadline_ns", c.c_int64), ("rails_timeout_ns", c.c_int64)]
+                ("rail_deadline_ns", c.c_int64), ("rails_timeout_ns", c.c_int64),
+                ("congestion", c.c_char_p)]
 
 
 class Memory(Sized):

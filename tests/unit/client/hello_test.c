@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 
 /* ---- over a stream that is given ---- */
 
@@ -389,10 +390,53 @@ static void what_cannot_be_opened(void **state)
     assert_int_equal(penstock_weights_open("127.0.0.1:1", "m", NULL, &options, &s, &error), PENSTOCK_EUNSUPPORTED);
     assert_non_null(strstr(error.message, "RDMA"));
     options.transport = 0;
+    options.congestion = "longer than any is";
+    assert_int_equal(penstock_weights_open("127.0.0.1:1", "m", NULL, &options, &s, &error), PENSTOCK_EINVAL);
+    options.congestion = "system";
     options.reply_timeout_ns = -1;
     assert_int_equal(penstock_weights_open("127.0.0.1:1", "m", NULL, &options, &s, &error), PENSTOCK_EINVAL);
     options.size = 0;
     assert_int_equal(penstock_weights_open("127.0.0.1:1", "m", NULL, &options, &s, NULL), PENSTOCK_EINVAL);
+}
+
+/* What a session's connection has when it was asked for: the kernel's name of it, or the code of a refusal. */
+static void congestion_of(const char *asked, char out[16])
+{
+    struct listener l = begin_listening();
+    struct penstock_options options = fake_options();
+    struct penstock_session *s;
+    struct penstock_error error = { 0 };
+    penstock_op op;
+    socklen_t len = 16;
+    options.congestion = asked;
+    int code = penstock_weights_start(l.name, "m", NULL, &options, &s, &op, &error);
+    if (code) {
+        assert_non_null(strstr(error.message, asked ? asked : ""));
+        snprintf(out, 16, "%d", code);
+    } else {
+        assert_int_equal(getsockopt(s->stream.fd, IPPROTO_TCP, TCP_CONGESTION, out, &len), 0);
+        penstock_session_free(s);
+    }
+    close(l.fd);
+}
+
+static void a_connection_has_the_congestion_control_that_was_asked_for(void **state)
+{
+    (void)state;
+    char ours[16] = { 0 }, systems[16] = { 0 }, refused[16];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), cubic = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t len = sizeof systems;
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, systems, &len), 0);
+    congestion_of("reno", ours); /* every kernel has it, for every user */
+    assert_string_equal(ours, "reno");
+    congestion_of("system", ours);
+    assert_string_equal(ours, systems);
+    congestion_of(NULL, ours);
+    assert_string_equal(ours, setsockopt(cubic, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) == 0 ? "cubic" : systems);
+    congestion_of("nonesuch", refused);
+    assert_int_equal(atoi(refused), PENSTOCK_EUNSUPPORTED);
+    close(fd);
+    close(cubic);
 }
 
 int main(void)
@@ -412,6 +456,7 @@ int main(void)
         cmocka_unit_test(the_next_address_of_a_name_is_tried),
         cmocka_unit_test(each_address_of_a_name_says_why_it_failed),
         cmocka_unit_test(what_cannot_be_opened),
+        cmocka_unit_test(a_connection_has_the_congestion_control_that_was_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -242,6 +243,44 @@ static void a_wait_ends_at_its_deadline(void **state)
     pair_close(&p);
 }
 
+/* So many bytes go through; what the reader's window may then be. */
+static int window_after(struct pair *p, size_t len)
+{
+    static char out[64 << 10], in[64 << 10];
+    int clamp = 0;
+    socklen_t clamp_len = sizeof clamp;
+    for (size_t done = 0; done < len; done += sizeof in) {
+        struct penstock_error error;
+        assert_int_equal(net_stream_write_all(&p->a, out, sizeof out, BASE_SECOND_NS, &error), 0);
+        assert_int_equal(net_stream_read_all(&p->b, in, sizeof in, BASE_SECOND_NS, NULL, &error), 0);
+    }
+    if (getsockopt(p->b.fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &clamp, &clamp_len) < 0)
+        return -1;
+    return clamp;
+}
+
+static void a_bulk_readers_window_within_a_machine_stays_small(void **state)
+{
+    (void)state;
+    enum { WIDE = 8 << 20, SMALL = 512 << 10 };
+    int wide = WIDE;
+    struct pair p;
+    tcp_pair_open(&p);
+    assert_int_equal(setsockopt(p.b.fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &wide, sizeof wide), 0);
+    assert_int_not_equal(window_after(&p, 1 << 20), SMALL); /* nobody asked */
+    p.b.small_window = true;
+    assert_in_range(window_after(&p, 1 << 20), 1, SMALL);
+    assert_int_equal(setsockopt(p.b.fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &wide, sizeof wide), 0);
+    assert_in_range(window_after(&p, 1 << 20), 1, SMALL); /* and again, when it has grown */
+    assert_true(p.b.small_window);
+    pair_close(&p);
+    pair_open(&p);
+    p.b.small_window = true;
+    assert_int_equal(window_after(&p, 1 << 20), -1);
+    assert_false(p.b.small_window); /* no TCP: never asked again */
+    pair_close(&p);
+}
+
 enum { MUCH_BYTES = 100, FEW_BYTES = 10 };
 
 /* Writes a few bytes once the other end waits for much, and the rest if it is told to. */
@@ -414,6 +453,7 @@ int main(void)
         cmocka_unit_test(nothing_raises_sigpipe),
         cmocka_unit_test(a_sigpipe_of_someone_else_stays_pending),
         cmocka_unit_test(a_wait_ends_at_its_deadline),
+        cmocka_unit_test(a_bulk_readers_window_within_a_machine_stays_small),
         cmocka_unit_test(a_read_of_much_does_not_come_back_with_few_bytes),
         cmocka_unit_test(a_read_of_much_takes_what_came_until_its_deadline),
         cmocka_unit_test(a_read_of_much_leaves_other_reads_as_they_were),
