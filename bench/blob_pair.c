@@ -1,15 +1,18 @@
 /* The rivals of the cache: blobs of one length put and fetched over TCP, by one connection that blocks at both ends.
  *
- *     blob_pair serve --blob BYTES --keys N
+ *     blob_pair serve --blob BYTES --keys N [--disk FILE]
  *     blob_pair put|get|ping --dialect bare|redis|memcached|penstock --blob BYTES [--keys N] [--depth N] [--count N] \
- *         HOST:PORT
+ *         [--filled] HOST:PORT
  *
- * serve, of the bare dialect, can do nothing but move blobs: it prints its port and serves until it is ended. The other
+ * serve, of the bare dialect, can do nothing but move blobs: it prints its port and serves until it is ended. With
+ * --disk it reads each blob from that file first, past the page cache where that can be, and takes none. The other
  * dialects are spoken to the servers of their names. put and get take keys in turn, and print one JSON object; get puts
- * them all before the clock starts. ping asks for nine bytes with nine bytes; a peer of Penstock, which answers GET
- * only where there are rails, is asked with EXISTS. */
+ * them all before the clock starts, or --filled finds them there and takes them in an order that no disk foresees. ping
+ * asks for nine bytes with nine bytes; a peer of Penstock, which answers GET only where there are rails, is asked with
+ * EXISTS. */
 #include "common.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,10 +30,27 @@ enum { PING = 0 }; /* of the bare dialect, beside PENSTOCK_OP_PUT and _FETCH */
 #define HEAD_MAX 128
 
 static uint64_t blob_bytes, n_keys = 64;
+static bool filled;
+
+static uint64_t key_of(uint64_t i)
+{
+    return (filled ? i * 37 : i) % n_keys;
+}
 
 /* ---- the bare server ---- */
 
-static char *memory;
+static char *memory; /* all blobs, or from a disk one of them */
+static int disk = -1;
+
+static int open_disk(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (fd < 0)
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        bench_die("cannot open %s", path);
+    return fd;
+}
 
 static bool receive_all(int fd, void *to, size_t len)
 {
@@ -51,10 +71,11 @@ static bool answer(int fd, const uint8_t *request)
     static const uint8_t ok = PENSTOCK_ST_OK;
     uint64_t key;
     memcpy(&key, request + 1, sizeof key);
-    char *blob = memory + key % n_keys * blob_bytes;
+    uint64_t offset = key % n_keys * blob_bytes;
+    char *blob = disk < 0 ? memory + offset : memory;
     if (request[0] == PENSTOCK_OP_FETCH)
-        return send_blob(fd, blob);
-    if (request[0] == PENSTOCK_OP_PUT)
+        return (disk < 0 || pread(disk, blob, blob_bytes, (off_t)offset) == (ssize_t)blob_bytes) && send_blob(fd, blob);
+    if (request[0] == PENSTOCK_OP_PUT && disk < 0)
         return receive_all(fd, blob, blob_bytes) && send(fd, &ok, 1, MSG_NOSIGNAL) == 1;
     return send(fd, request, REQUEST_BYTES, MSG_NOSIGNAL) == REQUEST_BYTES;
 }
@@ -231,9 +252,9 @@ static void ask(int fd, const struct dialect *d, bool put, uint64_t i, const cha
 {
     struct frame request = { .tail_len = 0 };
     if (put)
-        d->put(&request, i % n_keys);
+        d->put(&request, key_of(i));
     else
-        d->get(&request, i % n_keys);
+        d->get(&request, key_of(i));
     send_framed(fd, &request, put ? blob : NULL);
 }
 
@@ -243,7 +264,7 @@ static void take(int fd, const struct dialect *d, bool put, uint64_t i, char *bl
     if (put)
         d->stored(&reply);
     else
-        d->found(&reply, i % n_keys);
+        d->found(&reply, key_of(i));
     take_framed(fd, &reply, put ? NULL : blob);
 }
 
@@ -253,7 +274,7 @@ static void move(int fd, const struct dialect *d, bool put, struct bench_fetches
     int64_t *begun_ns = calloc(f->depth, sizeof *begun_ns);
     if (!begun_ns)
         bench_die("no memory");
-    for (uint64_t i = 0; i < n_keys; i++) { /* what is fetched is there; what is put replaces what was */
+    for (uint64_t i = 0; i < n_keys && !filled; i++) { /* what is fetched is there; what is put replaces what was */
         ask(fd, d, true, i, blobs);
         take(fd, d, true, i, NULL);
     }
@@ -291,7 +312,8 @@ int main(int argc, char **argv)
 {
     static const struct option options[] = { { "dialect", 1, NULL, 't' }, { "blob", 1, NULL, 'b' },
                                              { "keys", 1, NULL, 'k' },    { "depth", 1, NULL, 'd' },
-                                             { "count", 1, NULL, 'c' },   { NULL, 0, NULL, 0 } };
+                                             { "count", 1, NULL, 'c' },   { "filled", 0, NULL, 'f' },
+                                             { "disk", 1, NULL, 'i' },    { NULL, 0, NULL, 0 } };
     struct bench_fetches f = { .depth = 1, .count = 1000 };
     const struct dialect *dialect = &dialects[0];
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;)
@@ -312,6 +334,12 @@ int main(int argc, char **argv)
         case 'c':
             f.count = bench_number(optarg, "--count");
             break;
+        case 'f':
+            filled = true;
+            break;
+        case 'i':
+            disk = open_disk(optarg);
+            break;
         default:
             return 2;
         }
@@ -319,7 +347,7 @@ int main(int argc, char **argv)
     if ((!serving && argc - optind != 2) || blob_bytes == 0 || n_keys == 0 || f.depth == 0 || dialect == dialects + 4)
         bench_die("usage: blob_pair serve|put|get|ping OPTIONS [HOST:PORT]");
     if (serving) {
-        memory = bench_memory(n_keys * blob_bytes);
+        memory = bench_memory((disk < 0 ? n_keys : 1) * blob_bytes);
         bench_serve(NULL, serve_one);
     }
     int fd = bench_dial(argv[optind + 1]);

@@ -19,7 +19,7 @@
 
 /* Of a long message. Measured on two cores: the sender pays more for waking us, again and again, than we lose by
  * beginning to copy late. */
-#define WORTH_WAKING_BYTES (UINT64_C(1) << 20)
+#define WORTH_WAKING_BYTES (UINT64_C(512) << 10)
 
 /* ---- from other threads ---- */
 
