@@ -7,9 +7,9 @@
  * serve, of the bare dialect, can do nothing but move blobs: it prints its port and serves until it is ended. With
  * --disk it reads each blob from that file first, past the page cache where that can be, and takes none. The other
  * dialects are spoken to the servers of their names. put and get take keys in turn, and print one JSON object; get puts
- * them all before the clock starts, or --filled finds them there and takes them in an order that no disk foresees. ping
- * asks for nine bytes with nine bytes; a peer of Penstock, which answers GET only where there are rails, is asked with
- * EXISTS. */
+ * them all before the clock starts, or --filled finds them there and takes them in an order that is not the disk's.
+ * ping asks for nine bytes with nine bytes; a peer of Penstock, which answers GET only where there are rails, is asked
+ * with EXISTS. */
 #include "common.h"
 
 #include <fcntl.h>

@@ -79,10 +79,11 @@ static double peak_bytes(void)
 
 static void report(const char *what, uint64_t keys, int64_t begun_ns, double held_before)
 {
+    double wall_s = (double)(bench_now_ns() - begun_ns) / 1e9;
     printf(
         "{\"opened\": \"%s\", \"keys\": %llu, \"wall_s\": %.3f, \"bytes_a_key\": %.1f, \"peak_bytes_a_key\": %.1f}\n",
-        what, (unsigned long long)keys, (double)(bench_now_ns() - begun_ns) / 1e9,
-        (held_bytes() - held_before) / (double)keys, peak_bytes() / (double)keys);
+        what, (unsigned long long)keys, wall_s, (held_bytes() - held_before) / (double)keys,
+        peak_bytes() / (double)keys);
     fflush(stdout);
 }
 
@@ -106,8 +107,8 @@ static void open_alone(const char *directory, uint64_t keys)
     struct residency_swap_file *file;
     struct penstock_error error;
     uint64_t found = 0;
-    int64_t begun_ns = bench_now_ns();
     double before = held_bytes();
+    int64_t begun_ns = bench_now_ns();
     struct residency_swap *swap = open_swap(directory);
     if (residency_swap_file_open(swap, RESIDENCY_KV, BLOB, count, &found, &file, &error) != 0)
         bench_die("%s", error.message);
@@ -124,8 +125,8 @@ static void open_all(const char *directory, uint64_t keys)
     struct penstock_error error;
     struct residency_arena_stats stats;
     residency_ledger_init(&ledger, UINT64_C(1) << 40);
-    int64_t begun_ns = bench_now_ns();
     double before = held_bytes();
+    int64_t begun_ns = bench_now_ns();
     struct residency_cache_options cache_options = {
         .swap = open_swap(directory), .keep = true, .ledger = &ledger, .numa_node = -1
     };

@@ -39,7 +39,7 @@ static const char help[] =
     "      --json           print the figures as JSON\n"
     "  -v, --verbose        say more\n"
     "\n"
-    "Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS, as for `penstock pull`.\n";
+    "Environment: PENSTOCK_TRANSPORT, PENSTOCK_RAILS and PENSTOCK_CONGESTION, as for `penstock pull`.\n";
 
 enum { OPT_KEYS = 256, OPT_MIX, OPT_DEPTH, OPT_SECONDS, OPT_OPS, OPT_ZIPF, OPT_VERIFY, OPT_JSON };
 

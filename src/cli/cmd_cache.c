@@ -34,7 +34,7 @@
     "\n"                                                                                                               \
     "PEER is HOST, HOST:PORT or [IPV6]:PORT (9916 where no port is given). KEY is a decimal number, or hexadecimal "   \
     "behind\n"                                                                                                         \
-    "0x. Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS, as for `penstock pull`.\n"
+    "0x. Environment: PENSTOCK_TRANSPORT, PENSTOCK_RAILS and PENSTOCK_CONGESTION, as for `penstock pull`.\n"
 #define HELP_SIZES "Without --blob the peer is asked which arena of that kind it has.\n"
 
 static const struct verb {

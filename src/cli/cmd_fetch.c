@@ -31,7 +31,7 @@ static const char help[] =
     "      --json             print it as JSON on standard output\n"
     "  -v, --verbose          say more\n"
     "\n"
-    "Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS, as for `penstock pull`.\n";
+    "Environment: PENSTOCK_TRANSPORT, PENSTOCK_RAILS and PENSTOCK_CONGESTION, as for `penstock pull`.\n";
 
 enum { OPT_VERSION = 256, OPT_JSON };
 

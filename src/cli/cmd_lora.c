@@ -38,7 +38,7 @@ static const char help[] =
     "      --rail RAIL        a port for RDMA, as for `penstock pull`; can be given several times\n"
     "      --json             print one JSON object in place of the table\n"
     "\n"
-    "Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS, as for `penstock pull`.\n";
+    "Environment: PENSTOCK_TRANSPORT, PENSTOCK_RAILS and PENSTOCK_CONGESTION, as for `penstock pull`.\n";
 
 struct lora_command {
     const char *peer, *adapter, *output, *config;

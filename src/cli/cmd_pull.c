@@ -38,7 +38,7 @@ static const char help[] =
     "  -q, --quiet            say nothing but errors\n"
     "\n"
     "Each connection uses all rails. Environment: PENSTOCK_TRANSPORT and PENSTOCK_RAILS (with commas) stand for\n"
-    "--transport and --rail where these are not given.\n";
+    "--transport and --rail where these are not given; PENSTOCK_CONGESTION names the TCP congestion control (cubic).\n";
 
 enum { OPT_TENSORS = 256, OPT_NO_VERIFY, OPT_JSON, OPT_TIMEOUT, OPT_TRANSPORT, OPT_RAIL, OPT_HELP };
 

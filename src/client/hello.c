@@ -29,17 +29,12 @@ int client_hello_dial(struct penstock_session *s, struct penstock_error *error)
     for (; s->address < s->addresses.n; s->address++) {
         int fd;
         struct penstock_error one;
-        if (net_connect_start(&s->addresses.at[s->address], &fd, &one) != 0) {
+        if (net_connect_start(&s->addresses.at[s->address], &s->congestion, &fd, &one) != 0) {
             net_address_failed(&s->addresses.at[s->address], &s->unreached, &one);
             continue;
         }
         net_stream_plain(&s->stream, fd);
         s->has_stream = s->stream.small_window = true;
-        if (s->congestion[0] && net_set_congestion(fd, s->congestion, &one) != 0 && s->congestion_asked) {
-            if (error)
-                *error = one;
-            return one.code;
-        }
         client_hello_enter(s, CLIENT_DIALLING);
         return client_engine_watch(s, EPOLLOUT, error);
     }

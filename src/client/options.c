@@ -69,17 +69,17 @@ static int take_transport(int asked, enum penstock_transport *out, struct pensto
 /* Blobs are sent by the client: what is best for a peer's connections is for its too. */
 #define CONGESTION "cubic"
 
-static int take_congestion(struct penstock_session *s, const char *asked, struct penstock_error *error)
+static int take_congestion(struct net_congestion *congestion, const char *asked, struct penstock_error *error)
 {
     const char *name = asked ? asked : environment("PENSTOCK_CONGESTION");
-    s->congestion_asked = name != NULL;
+    congestion->demanded_by = asked ? "options" : name ? "PENSTOCK_CONGESTION" : NULL;
     if (!name)
         name = CONGESTION;
-    if (strlen(name) >= sizeof s->congestion)
+    if (!*name || strlen(name) >= sizeof congestion->name)
         return base_error_set(error, PENSTOCK_EINVAL, "%s: '%.100s' is no name of a TCP congestion control",
-                              asked ? "options" : "PENSTOCK_CONGESTION", name);
+                              congestion->demanded_by, name);
     if (strcmp(name, "system") != 0)
-        memcpy(s->congestion, name, strlen(name) + 1);
+        memcpy(congestion->name, name, strlen(name) + 1);
     return 0;
 }
 
@@ -122,6 +122,6 @@ int client_options_take(struct penstock_session *s, struct verbs_world *world, c
     s->manifest_timeout_ns = or_default(o.manifest_timeout_ns, MANIFEST_TIMEOUT_NS);
     s->reply_timeout_ns = or_default(o.reply_timeout_ns, or_default(s->tier->reply_timeout_ns, REPLY_TIMEOUT_NS));
     s->rails_timeout_ns = or_default(o.rails_timeout_ns, RAILS_TIMEOUT_NS);
-    code = take_congestion(s, o.congestion, error);
+    code = take_congestion(&s->congestion, o.congestion, error);
     return code || purpose == CLIENT_FOR_MODELS ? code : take_rails(s, world, &o, error);
 }

@@ -125,9 +125,9 @@ int client_session_beside(struct penstock_session *s, enum client_purpose purpos
                                               .manifest_timeout_ns = s->manifest_timeout_ns,
                                               .reply_timeout_ns = s->reply_timeout_ns,
                                               .rails_timeout_ns = s->rails_timeout_ns,
-                                              .congestion = !s->congestion_asked ? NULL
-                                                            : s->congestion[0]   ? s->congestion
-                                                                                 : "system" };
+                                              .congestion = !s->congestion.demanded_by ? NULL
+                                                            : s->congestion.name[0]    ? s->congestion.name
+                                                                                       : "system" };
     const struct client_tier *lister = purpose == CLIENT_FOR_MODELS ? s->tier->lister : NULL;
     const struct client_start start = { .tier = lister ? lister : s->tier,
                                         .purpose = purpose,

@@ -56,9 +56,6 @@ enum client_purpose {
     CLIENT_FOR_WORDS,  /* the same question, to say what a peer has that refused the model */
 };
 
-/* As much as the kernel takes of a name, and a 0. */
-#define CLIENT_CONGESTION_BYTES 16
-
 enum client_op_kind {
     CLIENT_OP_OPEN,
     CLIENT_OP_READ,
@@ -176,9 +173,8 @@ struct penstock_session {
     enum client_purpose purpose;
     char *peer;
     int64_t connect_timeout_ns, manifest_timeout_ns, reply_timeout_ns, rails_timeout_ns;
-    char congestion[CLIENT_CONGESTION_BYTES]; /* empty: the system's */
-    bool congestion_asked;                    /* for by name, and no mere wish */
-    struct penstock_error error;              /* DEAD: of what; FOR_WORDS: of what it will be */
+    struct net_congestion congestion;
+    struct penstock_error error; /* DEAD: of what; FOR_WORDS: of what it will be */
 
     /* connection */
     struct net_addresses addresses;  /* n 0: the stream was given, and there is no second connection */

@@ -141,21 +141,6 @@ static void set_int(int fd, int level, int option, int value)
     (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 
-int net_set_congestion(int fd, const char *name, struct penstock_error *error)
-{
-    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0)
-        return 0;
-    if (errno == EPERM)
-        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
-                              "TCP congestion control %.32s is not allowed to this user (sysctl "
-                              "net.ipv4.tcp_allowed_congestion_control)",
-                              name);
-    return base_error_set(error, PENSTOCK_EUNSUPPORTED,
-                          "this kernel has no TCP congestion control %.32s (sysctl "
-                          "net.ipv4.tcp_available_congestion_control)",
-                          name);
-}
-
 int net_listen(const struct net_address *address, int backlog, const char *congestion, int *fd,
                struct penstock_error *error)
 {
@@ -196,12 +181,35 @@ static int unreachable(int sys_errno, struct penstock_error *error)
     return PENSTOCK_EUNREACHABLE;
 }
 
-int net_connect_start(const struct net_address *address, int *fd, struct penstock_error *error)
+static int set_congestion(int fd, const char *name, struct penstock_error *error)
+{
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0)
+        return 0;
+    if (errno == EPERM)
+        return base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                              "TCP congestion control %.32s is not allowed to this user (sysctl "
+                              "net.ipv4.tcp_allowed_congestion_control), or the route has one that is locked",
+                              name);
+    return base_error_set(error, PENSTOCK_EUNSUPPORTED,
+                          "this kernel has no TCP congestion control %.32s (sysctl "
+                          "net.ipv4.tcp_available_congestion_control)",
+                          name);
+}
+
+int net_connect_start(const struct net_address *address, const struct net_congestion *congestion, int *fd,
+                      struct penstock_error *error)
 {
     int s = socket(address->addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0)
         return errno == EAFNOSUPPORT ? unreachable(errno, error) : base_error_sys(error, errno, "socket");
     set_int(s, IPPROTO_TCP, TCP_NODELAY, 1);
+    /* Before the first packet: it says whether ECN is wanted. */
+    if (congestion && congestion->name[0] && set_congestion(s, congestion->name, error) != 0 &&
+        congestion->demanded_by) {
+        base_error_in(error, "%s", congestion->demanded_by);
+        close(s);
+        return PENSTOCK_EUNSUPPORTED;
+    }
     if (connect(s, (const struct sockaddr *)&address->addr, address->len) != 0 && errno != EINPROGRESS) {
         int failed = errno;
         close(s);
@@ -241,7 +249,7 @@ static int await_connection(int fd, int64_t timeout_ns, struct penstock_error *e
 static int dial_one(const struct net_address *address, int64_t timeout_ns, int *fd, struct penstock_error *error)
 {
     int s = -1;
-    int code = net_connect_start(address, &s, error);
+    int code = net_connect_start(address, NULL, &s, error);
     if (code == 0)
         code = await_connection(s, timeout_ns, error);
     if (code == 0) {

@@ -2,6 +2,7 @@
 #ifndef PENSTOCK_NET_ADDRESS_H
 #define PENSTOCK_NET_ADDRESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -35,10 +36,16 @@ void net_address_format(const struct net_address *address, char out[NET_ADDRESS_
 PENSTOCK_CHECKED int net_listen(const struct net_address *address, int backlog, const char *congestion, int *fd,
                                 struct penstock_error *error);
 
-/* Starts a non-blocking connect; *fd is connecting (wait for POLLOUT, then net_connect_result). TCP_NODELAY is set. */
-PENSTOCK_CHECKED int net_connect_start(const struct net_address *address, int *fd, struct penstock_error *error);
-/* Before it is connected, or after. EUNSUPPORTED: the kernel has none of that name, or not for this user. */
-PENSTOCK_CHECKED int net_set_congestion(int fd, const char *name, struct penstock_error *error);
+/* A TCP congestion control by its name in the kernel, which takes no longer one. Empty: the system's. */
+struct net_congestion {
+    char name[16];
+    const char *demanded_by; /* for messages; NULL: it is a wish */
+};
+
+/* Starts a non-blocking connect; *fd is connecting (wait for POLLOUT, then net_connect_result). TCP_NODELAY is set.
+ * congestion may be NULL; EUNSUPPORTED where the kernel has not what is demanded, or not for this user. */
+PENSTOCK_CHECKED int net_connect_start(const struct net_address *address, const struct net_congestion *congestion,
+                                       int *fd, struct penstock_error *error);
 /* After POLLOUT: 0, or the connection's error with words ("connection refused: does a peer listen there? ..."). */
 PENSTOCK_CHECKED int net_connect_result(int fd, struct penstock_error *error);
 

@@ -52,10 +52,10 @@ struct net_stream {
      * be called with next. -1 until it is first called; the writing thread's alone. */
     int pipe[2];
     size_t piped_bytes;
-    /* For whoever reads in bulk to set: of a connection within this machine the plain stream keeps the window small.
-     * Cleared where it finds that the connection leaves the machine. */
+    /* For whoever reads in bulk to set: of a connection within this machine, whose ends have one address, the plain
+     * stream's readv keeps the window small. Cleared where it finds that the connection is another. */
     bool small_window;
-    size_t unbounded_bytes;
+    size_t unbounded_bytes; /* read since it last did */
 };
 
 /* A plain TCP (or UNIX) stream over fd, which it owns from now on. */

@@ -149,7 +149,7 @@ static void a_connect_can_be_waited_for_from_outside(void **state)
     int listener = listen_anywhere(name), fd;
     struct net_addresses found;
     assert_int_equal(net_resolve(name, 1, 0, &found, NULL), 0);
-    assert_int_equal(net_connect_start(&found.at[0], &fd, NULL), 0);
+    assert_int_equal(net_connect_start(&found.at[0], NULL, &fd, NULL), 0);
     struct pollfd polled = { .fd = fd, .events = POLLOUT };
     assert_int_equal(poll(&polled, 1, 1000), 1);
     assert_int_equal(net_connect_result(fd, NULL), 0);
