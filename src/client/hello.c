@@ -34,7 +34,8 @@ int client_hello_dial(struct penstock_session *s, struct penstock_error *error)
             continue;
         }
         net_stream_plain(&s->stream, fd);
-        s->has_stream = s->stream.small_window = true;
+        s->has_stream = true;
+        s->stream.small_window = s->tier->small_window;
         client_hello_enter(s, CLIENT_DIALLING);
         return client_engine_watch(s, EPOLLOUT, error);
     }

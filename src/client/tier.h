@@ -72,6 +72,10 @@ struct client_tier {
 
     /* ---- TCP: flight.c ---- */
 
+    /* The peer copies what it sends, and should not get far ahead (net/stream.h). What it sends uncopied costs it more
+     * the more often it has to wait. */
+    bool small_window;
+
     /* The next request of op: encoded at out, PENSTOCK_RANGE_REQUEST_BYTES at most; returns its length. *body, which is
      * empty, is what follows it; the flight's other members are filled in. */
     size_t (*push)(struct penstock_session *s, struct client_op *op, struct client_flight *f, uint8_t *out,
