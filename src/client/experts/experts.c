@@ -366,6 +366,7 @@ const struct client_tier client_experts_tier = { .peer = "expert peer",
                                                  .region_bytes = region_bytes,
                                                  .version = version,
                                                  .frozen_tcp = true,
+                                                 .small_window = true, /* while the store is warm */
                                                  .in_flight_bytes_max = UINT64_MAX,
                                                  .later_max = client_fetch_guesses_max,
                                                  .push = client_fetch_push,
