@@ -67,14 +67,12 @@ static int take_transport(int asked, enum penstock_transport *out, struct pensto
 }
 
 /* Blobs are sent by the client: what is best for a peer's connections is for its too. */
-#define CONGESTION "cubic"
-
 static int take_congestion(struct net_congestion *congestion, const char *asked, struct penstock_error *error)
 {
     const char *name = asked ? asked : environment("PENSTOCK_CONGESTION");
     congestion->demanded_by = asked ? "options" : name ? "PENSTOCK_CONGESTION" : NULL;
     if (!name)
-        name = CONGESTION;
+        name = NET_CONGESTION;
     if (!*name || strlen(name) >= sizeof congestion->name)
         return base_error_set(error, PENSTOCK_EINVAL, "%s: '%.100s' is no name of a TCP congestion control",
                               congestion->demanded_by, name);

@@ -31,6 +31,8 @@ PENSTOCK_CHECKED int net_resolve(const char *name, uint16_t default_port, int pa
 #define NET_ADDRESS_TEXT_MAX 96
 void net_address_format(const struct net_address *address, char out[NET_ADDRESS_TEXT_MAX]);
 
+#define NET_CONGESTION "cubic" /* on fast links half the CPU of bbr, and up to twice the speed */
+
 /* A listening socket: TCP_CONGESTION set to congestion where that is not NULL and the kernel has it, SO_REUSEADDR,
  * CLOEXEC. IPv6 wildcard sockets take IPv4 as well. EUNREACHABLE: not an address of this machine; ESYS: in use, ... */
 PENSTOCK_CHECKED int net_listen(const struct net_address *address, int backlog, const char *congestion, int *fd,

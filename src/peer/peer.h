@@ -58,7 +58,6 @@ struct peer_options {
 #define PEER_MAX_CONNECTIONS 4096
 #define PEER_SWAP_CAP_BYTES (UINT64_C(50) << 30)
 #define PEER_DRAIN_NS (INT64_C(10) * 1000000000)
-#define PEER_CONGESTION "cubic" /* on fast links half the CPU of bbr, and up to twice the speed */
 
 void peer_options_init(struct peer_options *options);
 void peer_options_fini(struct peer_options *options);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "connection.h"
 #include "listen.h"
+#include "net/address.h"
 #include "notify.h"
 #include "peer.h"
 #include "rails.h"
@@ -24,7 +25,7 @@
 void peer_options_init(struct peer_options *options)
 {
     *options = (struct peer_options){
-        .congestion = PEER_CONGESTION,
+        .congestion = NET_CONGESTION,
         .max_connections = PEER_MAX_CONNECTIONS,
         .drain_ns = PEER_DRAIN_NS,
         .deadline_scale = 1,
