@@ -74,6 +74,7 @@ enum residency_fault_result {
     RESIDENCY_FAULT_LOST,   /* the record was not what was written */
     RESIDENCY_FAULT_FAILED, /* no slot, or the disk failed: the key is still on disk */
     RESIDENCY_FAULT_AGAIN,  /* another version came, or none is left: to be looked up again */
+    RESIDENCY_FAULT_COMING, /* it is not over: the caller has become a reader */
 };
 
 struct residency_fault {
@@ -85,6 +86,8 @@ struct residency_fault {
     uint32_t number;              /* in arena->faults */
     uint32_t slot;                /* NONE: it waits for one */
     uint32_t waiters;             /* each has a pin when it ends well */
+    uint32_t readers;             /* have one now: they use what is there of the blob, and wait for more */
+    uint64_t here_bytes;          /* from the blob's start on: so much they may use */
     bool done;
     enum residency_fault_result result;
     pthread_cond_t changed;
@@ -186,8 +189,8 @@ void residency_work_do(struct residency_arena *arena, struct residency_work *wor
 /* The same by a thread that waits for a fault next: it reads that one's blob itself, if it is among the work. */
 void residency_work_do_and_read(struct residency_arena *arena, struct residency_work *work,
                                 struct residency_fault *mine);
-/* Sleeps until *done, which is under the lock, or calls the test's hook instead. */
-void residency_wait(struct residency_arena *arena, pthread_cond_t *changed, const bool *done);
+/* Sleeps once for what is under the lock to change, or calls the test's hook instead. */
+void residency_wait(struct residency_arena *arena, pthread_cond_t *changed);
 /* Waits until some I/O has ended, if any is in flight. */
 void residency_wait_for_landing(struct residency_arena *arena);
 /* Records a version that was forgotten while its I/O is in flight: residency_landed will say that it has left. */
@@ -230,6 +233,8 @@ uint32_t residency_slot_take(struct residency_arena *arena, struct residency_wor
 /* To whoever waits for one, else among the free ones. */
 void residency_slot_give(struct residency_arena *arena, uint32_t slot, struct residency_work *work);
 void residency_slot_pin(struct residency_arena *arena, uint32_t slot, struct residency_work *work);
+/* A pin on one that a fault is being read into. */
+void residency_slot_read(struct residency_arena *arena, uint32_t slot);
 void residency_slot_unpin(struct residency_arena *arena, uint32_t slot, struct residency_work *work);
 /* A resident blob that nobody has pinned, as the hottest or as the next to go. */
 void residency_slot_rest(struct residency_arena *arena, uint32_t slot, bool hottest);
@@ -271,9 +276,15 @@ struct residency_fault *residency_fault_start(struct residency_arena *arena, uin
                                               struct residency_work *work);
 /* One more will wait. */
 void residency_fault_join(struct residency_fault *fault, struct residency_work *work);
-/* Waits for it, with a pin on *slot when it has landed. Frees it with the last waiter. */
+/* Waits for it, with a pin on *slot when it has landed. partly: or until something of the blob is there, and the pin is
+ * a reader's then. Who is none touches the fault no more. */
 enum residency_fault_result residency_fault_wait(struct residency_arena *arena, struct residency_fault *fault,
-                                                 struct residency_work *work, uint32_t *slot);
+                                                 bool partly, struct residency_work *work, uint32_t *slot);
+/* A reader waits for more than *here_bytes; it is none any more when the fault is over, and its pin one of the slot. */
+enum residency_fault_result residency_fault_more(struct residency_arena *arena, struct residency_fault *fault,
+                                                 uint64_t *here_bytes);
+/* A reader goes, and its pin. */
+void residency_fault_leave(struct residency_arena *arena, struct residency_fault *fault, struct residency_work *work);
 /* It has got a slot, or (NONE) will not get one. */
 void residency_fault_slot(struct residency_fault *fault, uint32_t slot, struct residency_work *work);
 /* Its entry is forgotten. */

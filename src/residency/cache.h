@@ -24,6 +24,7 @@
 struct residency_swap;
 struct residency_cache;
 struct residency_client;
+struct residency_fault;
 
 /* The values of ST_OK, ST_MISS and ST_ERR (protocol 1.1): they may go to the wire as they are. */
 enum residency_status { RESIDENCY_OK, RESIDENCY_MISS, RESIDENCY_ERR };
@@ -152,8 +153,10 @@ enum residency_ahead residency_look(struct residency_client *client, struct resi
 /* A slot held while bytes are copied into it or out of it; outside the quarters' count. On the caller's memory. */
 struct residency_copy {
     struct residency_key key;
-    uint8_t *blob; /* blob_bytes, to be written (put) or read (fetch); NULL: none held */
+    uint8_t *blob;       /* blob_bytes, to be written (put) or read (fetch); NULL: none held */
+    uint64_t here_bytes; /* fetch: so many of them may be read */
     uint32_t slot;
+    struct residency_fault *reading; /* what brings the others; NULL: all are here */
 };
 
 /* OK: copy->blob is to be filled, then put_commit or put_abandon. ERR: as alloc, and nothing is held. Seldom waits. */
@@ -164,9 +167,13 @@ enum residency_status residency_put_commit(struct residency_client *client, stru
 /* One that holds nothing does no harm. */
 void residency_put_abandon(struct residency_client *client, struct residency_copy *copy);
 
-/* OK: copy->blob may be read, and stays what it is until fetch_end. Waits for a fault. */
+/* OK: copy->blob may be read, and stays what it is until fetch_end; of a blob that comes from the disk in several
+ * pieces perhaps only its first here_bytes, which are right whatever becomes of the others. Waits for a fault. */
 enum residency_status residency_fetch_begin(struct residency_client *client, struct residency_key key,
                                             struct residency_copy *copy);
+/* Where here_bytes is not all of it: waits until it is more. Else nothing is held any more: ERR, the rest cannot be
+ * read; MISS, it is not what was written. */
+enum residency_status residency_fetch_more(struct residency_client *client, struct residency_copy *copy);
 /* One that holds nothing does no harm. */
 void residency_fetch_end(struct residency_client *client, struct residency_copy *copy);
 

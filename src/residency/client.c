@@ -22,25 +22,11 @@ static uint32_t quarter(const struct residency_arena *arena)
     return arena->n_slots < 8 ? 1 : arena->n_slots / 4;
 }
 
-static void unlock_and_work(struct residency_arena *arena, struct residency_work *work)
-{
-    pthread_mutex_unlock(&arena->lock);
-    residency_work_do(arena, work);
-}
-
-static void unpin(struct residency_arena *arena, uint32_t slot)
-{
-    struct residency_work work = { 0 };
-    pthread_mutex_lock(&arena->lock);
-    residency_slot_unpin(arena, slot, &work);
-    unlock_and_work(arena, &work);
-}
-
 void residency_let_go(struct residency_client *client)
 {
     if (client->got == RESIDENCY_NONE)
         return;
-    unpin(client->arena, client->got);
+    residency_unpin_slot(client->arena, client->got);
     client->got = RESIDENCY_NONE;
 }
 
@@ -56,46 +42,6 @@ bool residency_client_holds(const struct residency_client *client)
 
 /* ---- reservations ---- */
 
-/* For a blob of key, which its commit will look for. */
-static uint32_t reserve_slot(struct residency_arena *arena, const struct residency_key *key)
-{
-    struct residency_work work = { 0 };
-    pthread_mutex_lock(&arena->lock);
-    residency_table_prefetch(&arena->entries, key);
-    uint32_t slot = residency_slot_take(arena, &work);
-    if (slot != RESIDENCY_NONE) {
-        arena->slots[slot].state = RESIDENCY_SLOT_RESERVED;
-        arena->reserved++;
-    }
-    unlock_and_work(arena, &work);
-    return slot;
-}
-
-static void unreserve_slot(struct residency_arena *arena, uint32_t slot)
-{
-    struct residency_work work = { 0 };
-    pthread_mutex_lock(&arena->lock);
-    arena->reserved--;
-    residency_slot_give(arena, slot, &work);
-    unlock_and_work(arena, &work);
-}
-
-/* A reserved slot becomes key's blob. Does not answer before an older one has left a disk that is kept. */
-static enum residency_status publish(struct residency_client *client, const struct residency_key *key, uint32_t slot)
-{
-    struct residency_arena *arena = client->arena;
-    struct residency_work work = { 0 };
-    if (client->own && !residency_owned_reserve(client))
-        return RESIDENCY_ERR;
-    pthread_mutex_lock(&arena->lock);
-    uint32_t entry = residency_entry_publish(arena, key, slot, client->own, &work);
-    if (entry != RESIDENCY_NONE && client->own)
-        residency_owned_add(client, entry);
-    residency_settle(arena, &work);
-    residency_work_end(arena, &work, key);
-    return entry == RESIDENCY_NONE ? RESIDENCY_ERR : RESIDENCY_OK;
-}
-
 enum residency_status residency_alloc(struct residency_client *client, struct residency_key key, uint64_t *offset)
 {
     struct residency_arena *arena = client->arena;
@@ -104,12 +50,12 @@ enum residency_status residency_alloc(struct residency_client *client, struct re
     if (mine == RESIDENCY_NONE) {
         if (client->reserved.used >= quarter(arena))
             return RESIDENCY_ERR;
-        uint32_t slot = reserve_slot(arena, &key);
+        uint32_t slot = residency_reserve_slot(arena, &key);
         if (slot == RESIDENCY_NONE)
             return RESIDENCY_ERR;
         mine = residency_table_insert(&client->reserved, &key);
         if (mine == RESIDENCY_NONE) {
-            unreserve_slot(arena, slot);
+            residency_unreserve_slot(arena, slot);
             return RESIDENCY_ERR;
         }
         ((struct residency_node *)residency_table_node(&client->reserved, mine))->value = slot;
@@ -125,7 +71,7 @@ static enum residency_status commit_nothing(struct residency_arena *arena, const
     pthread_mutex_lock(&arena->lock);
     uint32_t entry = residency_entry_find(arena, key, &work);
     bool resident = entry != RESIDENCY_NONE && residency_entry_at(arena, entry)->where == RESIDENCY_RESIDENT;
-    unlock_and_work(arena, &work);
+    residency_unlock_and_work(arena, &work);
     return resident ? RESIDENCY_OK : RESIDENCY_ERR;
 }
 
@@ -136,7 +82,7 @@ enum residency_status residency_commit(struct residency_client *client, struct r
     if (mine == RESIDENCY_NONE)
         return commit_nothing(client->arena, &key);
     struct residency_node *node = residency_table_node(&client->reserved, mine);
-    enum residency_status status = publish(client, &key, node->value);
+    enum residency_status status = residency_publish_slot(client, &key, node->value);
     if (status == RESIDENCY_OK)
         residency_table_remove(&client->reserved, mine);
     return status;
@@ -149,7 +95,8 @@ enum residency_status residency_remove(struct residency_client *client, struct r
     residency_let_go(client);
     uint32_t mine = residency_table_find(&client->reserved, &key);
     if (mine != RESIDENCY_NONE) {
-        unreserve_slot(arena, ((struct residency_node *)residency_table_node(&client->reserved, mine))->value);
+        residency_unreserve_slot(arena,
+                                 ((struct residency_node *)residency_table_node(&client->reserved, mine))->value);
         residency_table_remove(&client->reserved, mine);
     }
     pthread_mutex_lock(&arena->lock);
@@ -168,58 +115,11 @@ enum residency_status residency_exists(struct residency_client *client, struct r
     struct residency_work work = { 0 };
     pthread_mutex_lock(&arena->lock);
     uint32_t entry = residency_entry_find(arena, &key, &work);
-    unlock_and_work(arena, &work);
+    residency_unlock_and_work(arena, &work);
     return entry == RESIDENCY_NONE ? RESIDENCY_MISS : RESIDENCY_OK;
 }
 
 /* ---- pins ---- */
-
-/* Pins what key leads to; under the lock, which it may let go of meanwhile. False: that has changed, look again. */
-static bool pin_entry(struct residency_arena *arena, uint32_t index, uint32_t *slot, enum residency_status *status,
-                      struct residency_work *work)
-{
-    struct residency_entry *entry = residency_entry_at(arena, index);
-    struct residency_fault *fault = NULL;
-    if (entry->where == RESIDENCY_RESIDENT) {
-        *slot = entry->node.value;
-        *status = arena->slots[*slot].pins == RESIDENCY_PINS_MAX ? RESIDENCY_ERR : RESIDENCY_OK;
-        if (*status == RESIDENCY_OK)
-            residency_slot_pin(arena, *slot, work);
-        return true;
-    }
-    if (entry->where == RESIDENCY_ON_DISK) {
-        fault = residency_fault_start(arena, index, true, work);
-    } else {
-        fault = arena->faults.at[entry->node.value];
-        residency_fault_join(fault, work);
-    }
-    enum residency_fault_result result = RESIDENCY_FAULT_FAILED;
-    if (fault)
-        result = residency_fault_wait(arena, fault, work, slot);
-    *status = result == RESIDENCY_FAULT_LANDED ? RESIDENCY_OK
-              : result == RESIDENCY_FAULT_LOST ? RESIDENCY_MISS
-                                               : RESIDENCY_ERR;
-    return result != RESIDENCY_FAULT_AGAIN;
-}
-
-static enum residency_status pin(struct residency_arena *arena, const struct residency_key *key, uint32_t *slot)
-{
-    struct residency_work work = { 0 };
-    enum residency_status status = RESIDENCY_MISS;
-    pthread_mutex_lock(&arena->lock);
-    for (;;) {
-        uint32_t entry = residency_entry_find(arena, key, &work);
-        if (entry != RESIDENCY_NONE && !pin_entry(arena, entry, slot, &status, &work))
-            continue;
-        if (entry == RESIDENCY_NONE)
-            status = RESIDENCY_MISS;
-        break;
-    }
-    arena->counts.hits += status == RESIDENCY_OK;
-    arena->counts.misses += status == RESIDENCY_MISS;
-    unlock_and_work(arena, &work);
-    return status;
-}
 
 enum residency_status residency_get(struct residency_client *client, struct residency_key key, uint64_t *offset)
 {
@@ -228,7 +128,7 @@ enum residency_status residency_get(struct residency_client *client, struct resi
     residency_let_go(client);
     if (client->n_pins >= quarter(arena))
         return RESIDENCY_ERR;
-    enum residency_status status = pin(arena, &key, &slot);
+    enum residency_status status = residency_pin_key(arena, &key, &slot, NULL);
     if (status == RESIDENCY_OK) {
         client->got = slot;
         *offset = slot * arena->blob_bytes;
@@ -284,11 +184,11 @@ enum residency_status residency_mget(struct residency_client *client, struct res
     uint32_t slot;
     if (client->n_pins + (client->got != RESIDENCY_NONE) >= quarter(arena))
         return RESIDENCY_ERR;
-    enum residency_status status = pin(arena, &key, &slot);
+    enum residency_status status = residency_pin_key(arena, &key, &slot, NULL);
     if (status != RESIDENCY_OK)
         return status;
     if (!remember_pin(client, &key, slot)) {
-        unpin(arena, slot);
+        residency_unpin_slot(arena, slot);
         return RESIDENCY_ERR;
     }
     *offset = slot * arena->blob_bytes;
@@ -306,7 +206,7 @@ static void release_oldest(struct residency_client *client, uint32_t index)
         pinned->node.value = oldest.next;
     pin_number_give(client, number);
     client->n_pins--;
-    unpin(client->arena, oldest.slot);
+    residency_unpin_slot(client->arena, oldest.slot);
 }
 
 void residency_mget_release(struct residency_client *client, struct residency_key key)
@@ -314,80 +214,6 @@ void residency_mget_release(struct residency_client *client, struct residency_ke
     uint32_t index = residency_table_find(&client->pinned, &key);
     if (index != RESIDENCY_NONE)
         release_oldest(client, index);
-}
-
-/* ---- the TCP data plane ---- */
-
-static enum residency_ahead look(struct residency_client *client, const struct residency_key *key, bool start)
-{
-    struct residency_arena *arena = client->arena;
-    struct residency_work work = { 0 };
-    enum residency_ahead ahead = RESIDENCY_AHEAD_NOW;
-    pthread_mutex_lock(&arena->lock);
-    uint32_t entry = residency_entry_find(arena, key, &work);
-    if (entry != RESIDENCY_NONE && residency_entry_at(arena, entry)->where == RESIDENCY_FAULTING)
-        ahead = RESIDENCY_AHEAD_COMING;
-    else if (entry != RESIDENCY_NONE && residency_entry_at(arena, entry)->where == RESIDENCY_ON_DISK)
-        ahead = start && arena->n_faults < (arena->n_slots + 1) / 2 && residency_fault_start(arena, entry, false, &work)
-                    ? RESIDENCY_AHEAD_COMING
-                    : RESIDENCY_AHEAD_LATER;
-    unlock_and_work(arena, &work);
-    return ahead;
-}
-
-enum residency_ahead residency_prefetch(struct residency_client *client, struct residency_key key)
-{
-    return look(client, &key, true);
-}
-
-enum residency_ahead residency_look(struct residency_client *client, struct residency_key key)
-{
-    return look(client, &key, false);
-}
-
-enum residency_status residency_put_begin(struct residency_client *client, struct residency_key key,
-                                          struct residency_copy *copy)
-{
-    struct residency_arena *arena = client->arena;
-    *copy = (struct residency_copy){ .key = key, .slot = reserve_slot(arena, &key) };
-    if (copy->slot == RESIDENCY_NONE)
-        return RESIDENCY_ERR;
-    copy->blob = residency_slot_blob(arena, copy->slot);
-    return RESIDENCY_OK;
-}
-
-enum residency_status residency_put_commit(struct residency_client *client, struct residency_copy *copy)
-{
-    enum residency_status status = publish(client, &copy->key, copy->slot);
-    if (status != RESIDENCY_OK)
-        unreserve_slot(client->arena, copy->slot);
-    copy->blob = NULL;
-    return status;
-}
-
-void residency_put_abandon(struct residency_client *client, struct residency_copy *copy)
-{
-    if (copy->blob)
-        unreserve_slot(client->arena, copy->slot);
-    copy->blob = NULL;
-}
-
-enum residency_status residency_fetch_begin(struct residency_client *client, struct residency_key key,
-                                            struct residency_copy *copy)
-{
-    struct residency_arena *arena = client->arena;
-    *copy = (struct residency_copy){ .key = key };
-    enum residency_status status = pin(arena, &key, &copy->slot);
-    if (status == RESIDENCY_OK)
-        copy->blob = residency_slot_blob(arena, copy->slot);
-    return status;
-}
-
-void residency_fetch_end(struct residency_client *client, struct residency_copy *copy)
-{
-    if (copy->blob)
-        unpin(client->arena, copy->slot);
-    copy->blob = NULL;
 }
 
 /* ---- the end ---- */
@@ -401,7 +227,8 @@ void residency_client_end(struct residency_client *client)
         release_oldest(client, index);
     cursor = 0;
     while ((index = residency_table_any(&client->reserved, &cursor)) != RESIDENCY_NONE) {
-        unreserve_slot(arena, ((struct residency_node *)residency_table_node(&client->reserved, index))->value);
+        residency_unreserve_slot(arena,
+                                 ((struct residency_node *)residency_table_node(&client->reserved, index))->value);
         residency_table_remove(&client->reserved, index);
     }
     residency_owned_remove_all(client);

@@ -40,6 +40,21 @@ struct residency_client *residency_client_new(struct residency_arena *arena);
 /* Gives back what it has of the arena, and itself. */
 void residency_client_end(struct residency_client *client);
 
+/* ---- hold.c ---- */
+
+/* For a blob of key, which its commit will look for. NONE: there is none. */
+uint32_t residency_reserve_slot(struct residency_arena *arena, const struct residency_key *key);
+void residency_unreserve_slot(struct residency_arena *arena, uint32_t slot);
+/* A reserved slot becomes key's blob. Does not answer before an older one has left a disk that is kept. */
+enum residency_status residency_publish_slot(struct residency_client *client, const struct residency_key *key,
+                                             uint32_t slot);
+/* *slot has key's blob and stays what it is. reading: where only a part of it has come from the disk yet that is told,
+ * *reading is its fault, and the caller one of that's readers. NULL: all of it is waited for. */
+enum residency_status residency_pin_key(struct residency_arena *arena, const struct residency_key *key, uint32_t *slot,
+                                        struct residency_fault **reading);
+void residency_unpin_slot(struct residency_arena *arena, uint32_t slot);
+void residency_unlock_and_work(struct residency_arena *arena, struct residency_work *work);
+
 /* ---- owned.c ---- */
 
 /* Room to remember one more. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 static void fault_done(struct residency_swap_io *io, int code);
+static void fault_progress(struct residency_swap_io *io, uint64_t bytes);
 
 /* A number by which the entry names the fault; and room to give it back without an allocation. */
 static bool take_number(struct residency_arena *arena, struct residency_fault *fault)
@@ -29,7 +30,8 @@ struct residency_fault *residency_fault_start(struct residency_arena *arena, uin
                                             .key = entry->node.key,
                                             .generation = entry->generation,
                                             .record = entry->record,
-                                            .done = fault_done };
+                                            .done = fault_done,
+                                            .progress = fault_progress };
     fault->arena = arena;
     fault->entry = index;
     fault->slot = RESIDENCY_NONE;
@@ -45,13 +47,21 @@ struct residency_fault *residency_fault_start(struct residency_arena *arena, uin
     return fault;
 }
 
-static void fault_free(struct residency_fault *fault)
+/* Nobody has its slot, nor will when it ends. */
+static bool is_idle(const struct residency_fault *fault)
 {
+    return fault->waiters == 0 && fault->readers == 0;
+}
+
+static void free_if_over(struct residency_fault *fault)
+{
+    if (!fault->done || !is_idle(fault))
+        return;
     pthread_cond_destroy(&fault->changed);
     free(fault);
 }
 
-/* To be touched no more by the caller: whoever waits frees it. */
+/* To be touched no more by the caller: whoever waits or reads frees it. */
 static void finish(struct residency_fault *fault, enum residency_fault_result result)
 {
     struct residency_arena *arena = fault->arena;
@@ -60,10 +70,8 @@ static void finish(struct residency_fault *fault, enum residency_fault_result re
     arena->n_faults--;
     fault->result = result;
     fault->done = true;
-    if (fault->waiters > 0)
-        pthread_cond_broadcast(&fault->changed);
-    else
-        fault_free(fault);
+    pthread_cond_broadcast(&fault->changed);
+    free_if_over(fault);
 }
 
 void residency_fault_slot(struct residency_fault *fault, uint32_t slot, struct residency_work *work)
@@ -78,7 +86,7 @@ void residency_fault_slot(struct residency_fault *fault, uint32_t slot, struct r
     fault->io.blob = residency_slot_blob(arena, slot);
     arena->slots[slot].state = RESIDENCY_SLOT_READING;
     arena->slots[slot].entry = fault->entry;
-    arena->hopeful += fault->waiters == 0;
+    arena->hopeful += is_idle(fault);
     arena->in_flight++;
     fault->next = work->faults;
     work->faults = fault;
@@ -100,26 +108,57 @@ void residency_fault_forget(struct residency_fault *fault, struct residency_work
 void residency_fault_join(struct residency_fault *fault, struct residency_work *work)
 {
     struct residency_arena *arena = fault->arena;
-    if (fault->waiters++ > 0 || fault->slot == RESIDENCY_NONE)
+    bool was_idle = is_idle(fault);
+    fault->waiters++;
+    if (!was_idle || fault->slot == RESIDENCY_NONE)
         return;
     arena->hopeful--;
     residency_settle(arena, work);
 }
 
 enum residency_fault_result residency_fault_wait(struct residency_arena *arena, struct residency_fault *fault,
-                                                 struct residency_work *work, uint32_t *slot)
+                                                 bool partly, struct residency_work *work, uint32_t *slot)
 {
     if (!fault->done) {
         pthread_mutex_unlock(&arena->lock);
         residency_work_do_and_read(arena, work, fault);
         pthread_mutex_lock(&arena->lock);
-        residency_wait(arena, &fault->changed, &fault->done);
     }
+    while (!fault->done && !(partly && fault->here_bytes > 0))
+        residency_wait(arena, &fault->changed);
     enum residency_fault_result result = fault->result;
     *slot = fault->slot;
-    if (--fault->waiters == 0)
-        fault_free(fault);
+    fault->waiters--;
+    if (!fault->done) {
+        fault->readers++;
+        residency_slot_read(arena, fault->slot);
+        return RESIDENCY_FAULT_COMING;
+    }
+    free_if_over(fault);
     return result;
+}
+
+enum residency_fault_result residency_fault_more(struct residency_arena *arena, struct residency_fault *fault,
+                                                 uint64_t *here_bytes)
+{
+    while (!fault->done && fault->here_bytes <= *here_bytes)
+        residency_wait(arena, &fault->changed);
+    *here_bytes = fault->here_bytes;
+    if (!fault->done)
+        return RESIDENCY_FAULT_COMING;
+    enum residency_fault_result result = fault->result;
+    fault->readers--;
+    free_if_over(fault);
+    return result;
+}
+
+void residency_fault_leave(struct residency_arena *arena, struct residency_fault *fault, struct residency_work *work)
+{
+    uint32_t slot = fault->slot;
+    fault->readers--;
+    arena->hopeful += !fault->done && is_idle(fault);
+    free_if_over(fault);
+    residency_slot_unpin(arena, slot, work);
 }
 
 /* The blob is there: in the entry's hands, or, if that is forgotten, in those of whoever waited. */
@@ -128,12 +167,12 @@ static void land(struct residency_fault *fault, struct residency_work *work)
     struct residency_arena *arena = fault->arena;
     struct residency_slot *slot = &arena->slots[fault->slot];
     slot->state = RESIDENCY_SLOT_RESIDENT;
-    slot->pins = fault->waiters & RESIDENCY_PINS_MAX;
-    arena->pinned += fault->waiters > 0;
+    arena->pinned += slot->pins == 0 && fault->waiters > 0;
+    slot->pins = (slot->pins + fault->waiters) & RESIDENCY_PINS_MAX;
     arena->counts.faults++;
     if (fault->entry == RESIDENCY_NONE) {
         residency_work_free(arena, work, &fault->io.key, fault->io.record);
-        if (fault->waiters == 0)
+        if (slot->pins == 0)
             residency_slot_give(arena, fault->slot, work);
         return;
     }
@@ -142,11 +181,12 @@ static void land(struct residency_fault *fault, struct residency_work *work)
     entry->node.value = fault->slot;
     arena->resident++;
     residency_slot_clean(arena, fault->slot);
-    if (fault->waiters == 0)
+    if (slot->pins == 0)
         residency_slot_rest(arena, fault->slot, true);
 }
 
-/* A record that is not what was written is gone; one that could not be read may be tried again. */
+/* A record that is not what was written is gone; one that could not be read may be tried again. Readers keep the slot
+ * until they have let go of it: what they have been given stays what it is. */
 static void crash(struct residency_fault *fault, int code, struct residency_work *work)
 {
     struct residency_arena *arena = fault->arena;
@@ -158,7 +198,23 @@ static void crash(struct residency_fault *fault, int code, struct residency_work
         if (code == PENSTOCK_ECORRUPT)
             residency_entry_remove(arena, fault->entry, work);
     }
-    residency_slot_give(arena, fault->slot, work);
+    struct residency_slot *slot = &arena->slots[fault->slot];
+    slot->state = RESIDENCY_SLOT_RESIDENT;
+    slot->entry = RESIDENCY_NONE;
+    if (slot->pins == 0)
+        residency_slot_give(arena, fault->slot, work);
+}
+
+static void fault_progress(struct residency_swap_io *io, uint64_t bytes)
+{
+    struct residency_fault *fault = base_list_entry(io, struct residency_fault, io);
+    struct residency_arena *arena = fault->arena;
+    pthread_mutex_lock(&arena->lock);
+    if (bytes > fault->here_bytes) {
+        fault->here_bytes = bytes;
+        pthread_cond_broadcast(&fault->changed);
+    }
+    pthread_mutex_unlock(&arena->lock);
 }
 
 static void fault_done(struct residency_swap_io *io, int code)
@@ -169,7 +225,7 @@ static void fault_done(struct residency_swap_io *io, int code)
     struct residency_work work = { 0 };
     pthread_mutex_lock(&arena->lock);
     bool forgotten = fault->entry == RESIDENCY_NONE;
-    arena->hopeful -= fault->waiters == 0;
+    arena->hopeful -= is_idle(fault);
     if (code == 0)
         land(fault, &work);
     else

@@ -98,7 +98,8 @@ uint32_t residency_slot_take(struct residency_arena *arena, struct residency_wor
         pthread_mutex_unlock(&arena->lock);
         residency_work_do(arena, work);
         pthread_mutex_lock(&arena->lock);
-        residency_wait(arena, &want.changed, &want.done);
+        while (!want.done)
+            residency_wait(arena, &want.changed);
     }
     pthread_cond_destroy(&want.changed);
     return want.slot;
@@ -121,6 +122,13 @@ void residency_slot_pin(struct residency_arena *arena, uint32_t number, struct r
     slot->pins = (slot->pins + 1) & RESIDENCY_PINS_MAX;
 }
 
+void residency_slot_read(struct residency_arena *arena, uint32_t number)
+{
+    struct residency_slot *slot = &arena->slots[number];
+    arena->pinned += slot->pins == 0;
+    slot->pins = (slot->pins + 1) & RESIDENCY_PINS_MAX;
+}
+
 void residency_slot_unpin(struct residency_arena *arena, uint32_t number, struct residency_work *work)
 {
     struct residency_slot *slot = &arena->slots[number];
@@ -130,6 +138,8 @@ void residency_slot_unpin(struct residency_arena *arena, uint32_t number, struct
     arena->pinned--;
     if (slot->state == RESIDENCY_SLOT_SPILLING)
         arena->hopeful++;
+    else if (slot->state == RESIDENCY_SLOT_READING)
+        ; /* its fault has it, and knows who waits */
     else if (slot->entry == RESIDENCY_NONE)
         residency_slot_give(arena, number, work);
     else

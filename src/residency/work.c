@@ -75,8 +75,7 @@ void residency_work_do_and_read(struct residency_arena *arena, struct residency_
         residency_swap_read_here(&mine->io);
 }
 
-/* Or until the test's hook has done something. */
-static void wait_once(struct residency_arena *arena, pthread_cond_t *changed)
+void residency_wait(struct residency_arena *arena, pthread_cond_t *changed)
 {
     const struct residency_cache_options *options = &arena->cache->options;
     if (!options->while_waiting) {
@@ -88,16 +87,10 @@ static void wait_once(struct residency_arena *arena, pthread_cond_t *changed)
     pthread_mutex_lock(&arena->lock);
 }
 
-void residency_wait(struct residency_arena *arena, pthread_cond_t *changed, const bool *done)
-{
-    while (!*done)
-        wait_once(arena, changed);
-}
-
 void residency_wait_for_landing(struct residency_arena *arena)
 {
     if (arena->in_flight > 0)
-        wait_once(arena, &arena->landed);
+        residency_wait(arena, &arena->landed);
 }
 
 void residency_work_end(struct residency_arena *arena, struct residency_work *work, const struct residency_key *key)
@@ -110,7 +103,7 @@ void residency_work_end(struct residency_arena *arena, struct residency_work *wo
         return;
     pthread_mutex_lock(&arena->lock);
     while (*leaving > 0)
-        wait_once(arena, &arena->left);
+        residency_wait(arena, &arena->left);
     pthread_mutex_unlock(&arena->lock);
 }
 

@@ -184,18 +184,40 @@ static int reply_status(struct plane *p, enum residency_status status, struct pe
     return peer_transfer_bytes(&p->transfer, &bytes[status], 1, error);
 }
 
-static int reply_bytes(struct plane *p, const uint8_t *bytes, uint64_t len, struct penstock_error *error)
+static int reply_rest(struct plane *p, const uint8_t *bytes, uint64_t len, struct penstock_error *error)
 {
-    int code = reply_status(p, RESIDENCY_OK, error);
-    if (code == 0)
-        code = peer_transfer_bytes(&p->transfer, bytes, len, error);
+    int code = peer_transfer_bytes(&p->transfer, bytes, len, error);
     p->held_bytes += len;
     if (code == 0 && (p->held_bytes >= HELD_BYTES || p->n_held >= p->held_max))
         code = catch_up(p, error);
     return code;
 }
 
+static int reply_bytes(struct plane *p, const uint8_t *bytes, uint64_t len, struct penstock_error *error)
+{
+    int code = reply_status(p, RESIDENCY_OK, error);
+    return code ? code : reply_rest(p, bytes, len, error);
+}
+
 /* ---- paging ---- */
+
+/* A large blob whose first pieces are here and known to be right, while the disk still reads the others. Where one of
+ * those turns out to be wrong its length has been promised (protocol 2): the connection ends, and whoever asks again
+ * gets a miss. */
+static int reply_as_it_comes(struct plane *p, struct residency_copy *copy, struct penstock_error *error)
+{
+    uint64_t sent = 0;
+    int code = reply_status(p, RESIDENCY_OK, error);
+    while (code == 0 && copy->here_bytes < p->blob_bytes) {
+        code = peer_transfer_bytes(&p->transfer, copy->blob + sent, copy->here_bytes - sent, error);
+        code = code ? code : peer_transfer_flush(&p->transfer, false, error);
+        sent = copy->here_bytes;
+        if (code == 0 && residency_fetch_more(p->client, copy) != RESIDENCY_OK)
+            code = base_error_set(error, PENSTOCK_ECORRUPT,
+                                  "the rest of a blob could not be read from the swap directory");
+    }
+    return code ? code : reply_rest(p, copy->blob + sent, p->blob_bytes - sent, error);
+}
 
 static int fetch(struct plane *p, const struct request *r, struct penstock_error *error)
 {
@@ -214,6 +236,8 @@ static int fetch(struct plane *p, const struct request *r, struct penstock_error
     if (status != RESIDENCY_OK)
         return reply_status(p, status, error);
     p->held[p->n_held++] = copy;
+    if (copy.here_bytes < p->blob_bytes)
+        return reply_as_it_comes(p, &p->held[p->n_held - 1], error);
     return reply_bytes(p, copy.blob, p->blob_bytes, error);
 }
 
@@ -334,7 +358,8 @@ static int answer_first(struct plane *p, struct penstock_error *error)
 static enum peer_end broken(struct plane *p, const struct penstock_error *error)
 {
     peer_connection_complain(p->connection, "closed inside a cache request: %s", error->message);
-    return error->code == PENSTOCK_ETIMEOUT ? PEER_END_LINGER : PEER_END_CLOSE;
+    /* Of a blob that was broken off the client is to get what was sent: it then knows which one it was. */
+    return error->code == PENSTOCK_ETIMEOUT || error->code == PENSTOCK_ECORRUPT ? PEER_END_LINGER : PEER_END_CLOSE;
 }
 
 static enum peer_end serve(struct plane *p)

@@ -21,6 +21,8 @@ static int open_fds(struct residency_swap_file *file, struct penstock_error *err
     file->data_fd = openat(swap->directory_fd, file->data_name, flags | (swap->direct ? O_DIRECT : 0), 0600);
     if (file->data_fd < 0)
         return base_error_sys(error, errno, "open %s/%s", swap->directory, file->data_name);
+    if (file->pieces > 1) /* else, or where it fails: blobs are used once they are whole */
+        file->sums_fd = openat(swap->directory_fd, file->sums_name, flags, 0600);
     if (!swap->options.keep)
         return 0;
     file->index_fd = openat(swap->directory_fd, file->index_name, flags, 0600);
@@ -149,6 +151,8 @@ static int empty(struct residency_swap_file *file, struct penstock_error *error)
         return base_error_sys(error, errno, "truncate %s/%s", file->swap->directory, file->data_name);
     if (file->index_fd >= 0 && ftruncate(file->index_fd, 0) != 0)
         return base_error_sys(error, errno, "truncate %s/%s", file->swap->directory, file->index_name);
+    if (file->sums_fd >= 0)
+        (void)!ftruncate(file->sums_fd, 0); /* what it says of others is not believed */
     return 0;
 }
 
@@ -185,6 +189,8 @@ static void file_free(struct residency_swap_file *file)
         close(file->data_fd);
     if (file->index_fd >= 0)
         close(file->index_fd);
+    if (file->sums_fd >= 0)
+        close(file->sums_fd);
     swap_records_fini(file);
     pthread_mutex_destroy(&file->space);
     pthread_mutex_destroy(&file->lock);
@@ -204,12 +210,15 @@ int residency_swap_file_open(struct residency_swap *swap, enum residency_kind ki
         return base_error_set(error, PENSTOCK_ENOMEM, "no memory for a swap file");
     file->swap = swap;
     file->geometry = (struct swap_geometry){ .kind = kind, .blob_bytes = blob_bytes };
-    file->data_fd = file->index_fd = -1;
+    file->data_fd = file->index_fd = file->sums_fd = -1;
+    file->piece_bytes = blob_bytes <= SWAP_WHOLE_BYTES ? blob_bytes : SWAP_PIECE_BYTES;
+    file->pieces = (uint32_t)((blob_bytes - 1) / file->piece_bytes + 1);
     file->keep = swap->options.keep;
     pthread_mutex_init(&file->space, NULL);
     pthread_mutex_init(&file->lock, NULL);
     swap_index_name(&file->geometry, "swap", file->data_name);
     swap_index_name(&file->geometry, "index", file->index_name);
+    swap_index_name(&file->geometry, "sums", file->sums_name);
     swap_records_init(file);
 
     struct finding f = { 0 };
@@ -266,6 +275,7 @@ void swap_file_close(struct residency_swap_file *file)
     if (!file->keep) {
         (void)unlinkat(swap->directory_fd, file->data_name, 0);
         (void)unlinkat(swap->directory_fd, file->index_name, 0);
+        (void)unlinkat(swap->directory_fd, file->sums_name, 0);
     } else if (fdatasync(file->data_fd) != 0 || fdatasync(file->index_fd) != 0) {
         base_log_error("swap file %s: it could not be synced, and will be found again only until this host restarts",
                        file->data_name);

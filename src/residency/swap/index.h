@@ -58,7 +58,7 @@ static inline uint64_t swap_index_entry_offset(uint32_t record)
     return SWAP_INDEX_ENTRIES_AT + (uint64_t)record * SWAP_INDEX_ENTRY_BYTES;
 }
 
-/* The names of a file of this geometry: "kv-65536.swap" and "kv-65536.index". */
+/* The names of a file of this geometry: "kv-65536.swap", "kv-65536.index" and "kv-65536.sums". */
 #define SWAP_NAME_MAX 40
 void swap_index_name(const struct swap_geometry *geometry, const char *suffix, char out[SWAP_NAME_MAX]);
 /* Whether name is one that swap_index_name gives for this suffix. */

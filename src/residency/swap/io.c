@@ -35,7 +35,8 @@ static bool worth_a_line(struct residency_swap *swap)
 static void sum(struct swap_piece *piece)
 {
     piece->checksum = swap_sum((const uint8_t *)piece->io->blob + piece->offset_bytes, piece->len_bytes,
-                               piece->offset_bytes / SWAP_PIECE_BYTES);
+                               piece->offset_bytes / piece->io->file->piece_bytes);
+    swap_sums_take(piece);
 }
 
 static void complain(struct residency_swap_io *io)
@@ -62,6 +63,7 @@ static void finish(struct residency_swap_io *io)
     struct residency_swap *swap = file->swap;
     uint64_t seal = swap_seal(&io->key, io->generation, io->checksum);
     if (io->code == 0 && io->write) {
+        swap_sums_write(io);
         bool indexed = file->keep && !io->owned && swap_entry_write(file, io);
         swap_record_seal(file, io->record, seal, indexed);
     } else if (io->code == PENSTOCK_ESYS && io->write && !is_full(io->sys_errno)) {
@@ -69,6 +71,7 @@ static void finish(struct residency_swap_io *io)
     } else if (io->code == 0 && swap_record_seal_of(file, io->record) != seal) {
         io->code = PENSTOCK_ECORRUPT;
     }
+    swap_sums_free(io);
     if (io->code == PENSTOCK_ECORRUPT)
         swap->corrupt_records++;
     if (io->code != 0 && worth_a_line(swap))
@@ -99,8 +102,11 @@ static bool begin(struct swap_piece *piece)
         over(piece, PENSTOCK_EINVAL, 0);
         return false;
     }
-    if (!io->write)
+    if (!io->write) {
+        if (piece->offset_bytes == 0)
+            swap_sums_read(io);
         return true;
+    }
     int code = swap_space_ensure(io->file, io->record);
     if (code != 0)
         fail(piece, -code);
@@ -165,6 +171,7 @@ bool swap_piece_moved(struct swap_piece *piece, ssize_t result)
 static void prepare(struct residency_swap_io *io, bool write)
 {
     io->asked_bytes = io->checksum = 0;
+    io->sums = NULL;
     io->pieces = 0;
     io->code = io->sys_errno = 0;
     io->write = write;
@@ -174,6 +181,7 @@ static void prepare(struct residency_swap_io *io, bool write)
 void residency_swap_write(struct residency_swap_io *io)
 {
     prepare(io, true);
+    swap_sums_begin(io);
     swap_queue_push(io->file->swap, io);
 }
 
@@ -185,12 +193,8 @@ void residency_swap_read(struct residency_swap_io *io)
 
 void residency_swap_read_here(struct residency_swap_io *io)
 {
-    if (io->file->geometry.blob_bytes > SWAP_PIECE_BYTES) {
-        residency_swap_read(io);
-        return;
-    }
     prepare(io, false);
-    struct swap_piece piece = swap_queue_bypass(io);
+    struct swap_piece piece = swap_queue_push_rest(io->file->swap, io);
     struct swap_move move;
     while (swap_piece_next(&piece, &move) && swap_piece_moved(&piece, swap_move_here(&move)))
         ;

@@ -1,20 +1,12 @@
-/* Transfers that wait for an engine. Each is handed out in pieces, the oldest first, so that of all that wait only the
- * first can be handed out in part. */
+/* Transfers that wait for an engine. Each is handed out in pieces, the oldest first. */
 #include "base/checked.h"
 #include "base/error.h"
 #include "state.h"
 
-static uint64_t pieces_of(const struct residency_swap_io *io)
+/* queue_lock is held. */
+static void push(struct residency_swap *swap, struct residency_swap_io *io, uint32_t pieces)
 {
-    return io->tidy ? 1 : (io->file->geometry.blob_bytes - 1) / SWAP_PIECE_BYTES + 1;
-}
-
-void swap_queue_push(struct residency_swap *swap, struct residency_swap_io *io)
-{
-    uint64_t pieces = pieces_of(io);
     io->next = NULL;
-    pthread_mutex_lock(&swap->queue_lock);
-    swap->in_flight++;
     *swap->queue_tail = io;
     swap->queue_tail = &io->next;
     if (swap->uring)
@@ -23,50 +15,77 @@ void swap_queue_push(struct residency_swap *swap, struct residency_swap_io *io)
         pthread_cond_signal(&swap->queue_filled);
     else
         pthread_cond_broadcast(&swap->queue_filled);
+}
+
+void swap_queue_push(struct residency_swap *swap, struct residency_swap_io *io)
+{
+    pthread_mutex_lock(&swap->queue_lock);
+    swap->in_flight++;
+    push(swap, io, io->tidy ? 1 : io->file->pieces);
     pthread_mutex_unlock(&swap->queue_lock);
 }
 
-static void drop_first(struct residency_swap *swap)
+/* The first, in most cases. */
+static void drop(struct residency_swap *swap, const struct residency_swap_io *io)
 {
-    swap->queue_head = swap->queue_head->next;
-    if (!swap->queue_head)
-        swap->queue_tail = &swap->queue_head;
+    struct residency_swap_io **at = &swap->queue_head;
+    while (*at != io)
+        at = &(*at)->next;
+    *at = io->next;
+    if (!*at)
+        swap->queue_tail = at;
+}
+
+static uint64_t left_of(const struct residency_swap_io *io)
+{
+    return io->file->geometry.blob_bytes - io->asked_bytes;
+}
+
+static struct swap_piece next_piece(struct residency_swap_io *io)
+{
+    uint64_t len = io->tidy ? left_of(io) : base_min_u64(left_of(io), io->file->piece_bytes);
+    struct swap_piece piece = { .io = io, .offset_bytes = io->asked_bytes, .len_bytes = len };
+    io->asked_bytes += len;
+    io->pieces++;
+    return piece;
+}
+
+/* Whether so much of it is under way that its next piece has to wait for one of those. */
+static bool is_ahead(const struct residency_swap_io *io)
+{
+    return io->progress && !io->write && io->pieces >= SWAP_READ_PIECES;
 }
 
 bool swap_queue_pop(struct residency_swap *swap, struct swap_piece *piece)
 {
     struct residency_swap_io *io = swap->queue_head;
+    while (io && is_ahead(io))
+        io = io->next;
     if (!io)
         return false;
-    uint64_t left = io->file->geometry.blob_bytes - io->asked_bytes;
-    *piece = (struct swap_piece){ .io = io,
-                                  .offset_bytes = io->asked_bytes,
-                                  .len_bytes = io->tidy ? left : base_min_u64(left, SWAP_PIECE_BYTES) };
-    io->asked_bytes += piece->len_bytes;
-    io->pieces++;
-    if (piece->len_bytes == left)
-        drop_first(swap);
+    *piece = next_piece(io);
+    if (left_of(io) == 0)
+        drop(swap, io);
     return true;
 }
 
-struct swap_piece swap_queue_bypass(struct residency_swap_io *io)
+struct swap_piece swap_queue_push_rest(struct residency_swap *swap, struct residency_swap_io *io)
 {
-    struct residency_swap *swap = io->file->swap;
-    uint64_t len = io->file->geometry.blob_bytes;
-    io->asked_bytes = len;
-    io->pieces = 1;
     pthread_mutex_lock(&swap->queue_lock);
     swap->in_flight++;
+    struct swap_piece first = next_piece(io);
+    if (left_of(io) > 0)
+        push(swap, io, io->file->pieces - 1);
     pthread_mutex_unlock(&swap->queue_lock);
-    return (struct swap_piece){ .io = io, .len_bytes = len };
+    return first;
 }
 
 bool swap_queue_take(struct residency_swap *swap, struct swap_piece *piece)
 {
     pthread_mutex_lock(&swap->queue_lock);
-    while (!swap->queue_head && !swap->stopping)
+    bool any;
+    while (!(any = swap_queue_pop(swap, piece)) && !swap->stopping)
         pthread_cond_wait(&swap->queue_filled, &swap->queue_lock);
-    bool any = swap_queue_pop(swap, piece);
     pthread_mutex_unlock(&swap->queue_lock);
     return any;
 }
@@ -82,7 +101,7 @@ bool swap_queue_piece_over(const struct swap_piece *piece, int code, int sys_err
         io->code = code;
         io->sys_errno = sys_errno;
         if (io->asked_bytes < blob_bytes)
-            drop_first(swap);
+            drop(swap, io);
         io->asked_bytes = blob_bytes;
     }
     bool last = --io->pieces == 0 && io->asked_bytes == blob_bytes;

@@ -8,6 +8,7 @@
  * queue.c          transfers that wait, handed out in pieces
  * io.c             one piece, step by step, for either engine; what comes of them all
  * sum.c            the checksum of a piece
+ * sums.c           the sums of a record's pieces, beside it on the disk
  * uring.c, pool.c  the engines
  *
  * Locks, outermost first: file->space, file->lock, swap->lock; swap->queue_lock is a leaf. */
@@ -34,9 +35,12 @@
 #define SWAP_URING_THREADS_MAX 4
 #define SWAP_URING_DEPTH 32u
 
-/* What is read or written at a time. A larger blob is summed by several threads while the rest of it is under way; less
- * than this would cost the disk something. */
-#define SWAP_PIECE_BYTES (UINT64_C(1) << 20)
+/* Blobs up to SWAP_WHOLE_BYTES are read and written at once. Of a larger one the first pieces are summed, and may be on
+ * their way to a client, while the rest is under way: smaller pieces would cost the disk something. So few of a blob
+ * are read at once because a disk that has all of them at once is done with the first when it is done with the last. */
+#define SWAP_WHOLE_BYTES (UINT64_C(1) << 20)
+#define SWAP_PIECE_BYTES (UINT64_C(512) << 10)
+#define SWAP_READ_PIECES 4u
 
 /* 8 bytes a record, whatever is in it. */
 union swap_record {
@@ -64,8 +68,11 @@ struct residency_swap_file {
     struct residency_swap *swap;
     struct base_list node; /* in swap->files */
     struct swap_geometry geometry;
-    char data_name[SWAP_NAME_MAX], index_name[SWAP_NAME_MAX];
-    int data_fd, index_fd;     /* index_fd: -1 without keep */
+    char data_name[SWAP_NAME_MAX], index_name[SWAP_NAME_MAX], sums_name[SWAP_NAME_MAX];
+    int data_fd, index_fd; /* index_fd: -1 without keep */
+    int sums_fd;           /* -1 where blobs are of one piece */
+    uint64_t piece_bytes;
+    uint32_t pieces;           /* of a blob */
     _Atomic bool keep;         /* false once its index cannot be trusted to forget */
     _Atomic bool no_fallocate; /* the file system cannot */
     _Atomic bool no_punch;
@@ -125,12 +132,12 @@ struct swap_piece {
 
 /* ---- queue.c ---- */
 void swap_queue_push(struct residency_swap *swap, struct residency_swap_io *io);
-/* The next piece of the oldest transfer; false: there is none. queue_lock is held. */
+/* The next piece of the oldest transfer that may have one; false: there is none. queue_lock is held. */
 bool swap_queue_pop(struct residency_swap *swap, struct swap_piece *piece);
 /* The same, waiting until there is one. False: the swap stops. */
 bool swap_queue_take(struct residency_swap *swap, struct swap_piece *piece);
-/* A transfer that is one piece, for the caller and not for the engines. */
-struct swap_piece swap_queue_bypass(struct residency_swap_io *io);
+/* The first piece is the caller's, what is behind it is pushed. */
+struct swap_piece swap_queue_push_rest(struct residency_swap *swap, struct residency_swap_io *io);
 /* A piece that is over, 0 or a PENSTOCK_E and its errno; the first that failed takes along what was not handed out.
  * True: it was the transfer's last, and io->code, sys_errno and checksum are those of the whole. */
 PENSTOCK_CHECKED bool swap_queue_piece_over(const struct swap_piece *piece, int code, int sys_errno);
@@ -157,6 +164,17 @@ uint64_t swap_seal(const struct residency_key *key, uint64_t generation, uint64_
 
 /* ---- sum.c ---- */
 uint64_t swap_sum(const void *bytes, size_t len, uint64_t seed); /* XXH3-64 */
+
+/* ---- sums.c: of the pieces of a blob that has several ---- */
+/* Room for those of a write. */
+void swap_sums_begin(struct residency_swap_io *io);
+/* Puts them beside the record, once all are there. */
+void swap_sums_write(const struct residency_swap_io *io);
+/* Finds them before a read, if somebody wants to know of its progress. */
+void swap_sums_read(struct residency_swap_io *io);
+/* A piece has its sum. Of a read that is told of its progress: tells it. */
+void swap_sums_take(const struct swap_piece *piece);
+void swap_sums_free(struct residency_swap_io *io);
 
 /* ---- engines ---- */
 /* As pread and pwrite, but with a negative errno. */

@@ -74,7 +74,8 @@ static bool is_leftover(struct residency_swap *swap, const char *name)
     struct swap_geometry geometry;
     if (is_ours(name, "index", &geometry))
         return !swap->options.keep;
-    if (!is_ours(name, "swap", &geometry))
+    bool sums = is_ours(name, "sums", &geometry);
+    if (!sums && !is_ours(name, "swap", &geometry))
         return false;
     char index[SWAP_NAME_MAX];
     swap_index_name(&geometry, "index", index);
@@ -82,6 +83,8 @@ static bool is_leftover(struct residency_swap *swap, const char *name)
         return true;
     if (faccessat(swap->directory_fd, index, F_OK, 0) == 0 || errno != ENOENT)
         return false;
+    if (sums)
+        return true;
     base_log_error("swap file %s/%s: its index is gone, and with it all of its records", swap->directory, name);
     swap->corrupt_records++;
     return true;

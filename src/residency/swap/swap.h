@@ -119,9 +119,14 @@ struct residency_swap_io {
      * is there is not what was written for this key and generation; it is logged and counted. */
     void (*done)(struct residency_swap_io *io, int code);
     int sys_errno;
+    /* NULL, or of a read: called as `done` is, and before it, but perhaps from several threads at once: the first bytes
+     * of the blob, so many, are there and are what was written. It does not come at all where the blob is short, or
+     * where that can only be told of the whole. */
+    void (*progress)(struct residency_swap_io *io, uint64_t bytes);
 
     struct residency_swap_io *next; /* swap's own from here on */
     uint64_t asked_bytes, checksum;
+    struct swap_sums *sums;
     uint32_t pieces;
     int code;
     bool write, tidy;
@@ -133,7 +138,7 @@ void residency_swap_write(struct residency_swap_io *io);
 void residency_swap_read(struct residency_swap_io *io);
 
 /* For a thread that has nothing to do but wait for this read: it makes it itself, and `done` is called before this
- * returns, unless the blob is so large that several threads are better at it. Not under a lock. */
+ * returns; of a large blob it reads the first piece, and others read the rest meanwhile. Not under a lock. */
 void residency_swap_read_here(struct residency_swap_io *io);
 
 struct residency_swap_stats {

@@ -21,6 +21,17 @@ uint64_t rig_read(const void *blob)
     return first;
 }
 
+bool rig_begins(const void *blob, uint64_t bytes, uint64_t what)
+{
+    uint64_t other;
+    for (uint64_t i = 0; i < bytes; i += 512) {
+        memcpy(&other, (const uint8_t *)blob + i, sizeof other);
+        if (other != what)
+            return false;
+    }
+    return bytes < RIG_BLOB || rig_read(blob) == what;
+}
+
 void *rig_blob(struct residency_client *client, uint64_t offset)
 {
     return (uint8_t *)residency_memory(client).base + offset;

@@ -15,6 +15,8 @@ static inline struct residency_key rig_key(uint64_t low)
 void rig_fill(void *blob, uint64_t what);
 /* What it says; 0 where it is torn. */
 uint64_t rig_read(const void *blob);
+/* Whether its first bytes, a multiple of 512, say what. */
+bool rig_begins(const void *blob, uint64_t bytes, uint64_t what);
 void *rig_blob(struct residency_client *client, uint64_t offset);
 
 /* alloc, fill, commit. */

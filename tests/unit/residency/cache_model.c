@@ -115,7 +115,8 @@ static void check_content(struct model *m, struct user *u, struct held *held, vo
 {
     (void)m, (void)context;
     if (held->held)
-        CHECK(rig_read(rig_blob(u->client, held->offset)) == held->what);
+        CHECK(rig_begins(rig_blob(u->client, held->offset), held == &u->fetch ? u->fetch_copy.here_bytes : RIG_BLOB,
+                         held->what));
 }
 
 static void forget(struct model *m, uint64_t key)
@@ -137,12 +138,12 @@ static uint64_t lost_on_purpose(struct model *m)
 }
 
 /* A hit says what was committed last; a miss of what is there must be one of those that the cache counts. */
-static bool check_found(struct model *m, struct user *u, uint64_t key, enum residency_status status, uint64_t offset,
+static bool check_found(struct model *m, uint64_t key, enum residency_status status, const void *blob, uint64_t bytes,
                         bool limited)
 {
     if (status == RESIDENCY_OK) {
         CHECK(!limited && m->keys[key].what != 0);
-        CHECK(rig_read(rig_blob(u->client, offset)) == m->keys[key].what);
+        CHECK(rig_begins(blob, bytes, m->keys[key].what));
         return true;
     }
     if (status == RESIDENCY_MISS) {
@@ -198,7 +199,7 @@ static void do_get(struct model *m, struct user *u, uint64_t key)
     u->got.held = false;
     bool limited = u->n_pins >= quarter(m);
     enum residency_status status = residency_get(u->client, rig_key(key), &offset);
-    if (check_found(m, u, key, status, offset, limited))
+    if (check_found(m, key, status, rig_blob(u->client, offset), RIG_BLOB, limited))
         u->got = pinned(m, key, offset);
 }
 
@@ -207,7 +208,7 @@ static void do_mget(struct model *m, struct user *u, uint64_t key)
     uint64_t offset = 0;
     bool limited = u->n_pins + u->got.held >= quarter(m);
     enum residency_status status = residency_mget(u->client, rig_key(key), &offset);
-    if (check_found(m, u, key, status, offset, limited))
+    if (check_found(m, key, status, rig_blob(u->client, offset), RIG_BLOB, limited))
         u->pins[u->n_pins++] = pinned(m, key, offset);
 }
 
@@ -259,18 +260,32 @@ static void do_put(struct model *m, struct user *u, uint64_t key)
     }
 }
 
+/* The rest of a blob whose first bytes are there: what has become of its key meanwhile is nothing to it. */
+static void do_fetch_more(struct model *m, struct user *u)
+{
+    enum residency_status status = residency_fetch_more(u->client, &u->fetch_copy);
+    u->fetch.held = status == RESIDENCY_OK;
+    CHECK(u->fetch.held == (u->fetch_copy.blob != NULL));
+    CHECK(status != RESIDENCY_MISS || m->damaged > 0);
+    CHECK(status != RESIDENCY_ERR || m->failed);
+    check_content(m, u, &u->fetch, NULL);
+}
+
 static void do_fetch(struct model *m, struct user *u, uint64_t key)
 {
+    if (u->fetch.held && u->fetch_copy.here_bytes < RIG_BLOB && key % 3 > 0) {
+        do_fetch_more(m, u);
+        return;
+    }
     if (u->fetch.held) {
         residency_fetch_end(u->client, &u->fetch_copy);
         u->fetch.held = false;
         return;
     }
     enum residency_status status = residency_fetch_begin(u->client, rig_key(key), &u->fetch_copy);
-    uint64_t offset =
-        status == RESIDENCY_OK ? (uint64_t)(u->fetch_copy.blob - (uint8_t *)residency_memory(u->client).base) : 0;
-    if (check_found(m, u, key, status, offset, false))
-        u->fetch = pinned(m, key, offset);
+    const uint8_t *blob = u->fetch_copy.blob;
+    if (check_found(m, key, status, blob, u->fetch_copy.here_bytes, false))
+        u->fetch = pinned(m, key, (uint64_t)(blob - (uint8_t *)residency_memory(u->client).base));
 }
 
 static void join(struct model *m, struct user *u)
@@ -416,6 +431,7 @@ static void begin(struct model *m)
     rig_init(&m->rig);
     fake_swap_control(m->rig.swap)->random = 1 + choose(m, 1u << 16);
     fake_swap_control(m->rig.swap)->cap_records = how == 1 ? 6 : 0;
+    fake_swap_control(m->rig.swap)->pieces = choose(m, 4) > 0;
     fake_swap_control(m->rig.swap)->cap_kind_records = how == 2 ? 1 : 0;
     m->rig.options.ram_only = how == 3;
     m->rig.options.swap = how == 3 ? NULL : m->rig.swap;

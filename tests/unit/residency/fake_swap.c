@@ -170,6 +170,7 @@ static void submit(struct residency_swap_io *io, bool write)
     record->busy = true;
     record->tried = true;
     io->write = write;
+    io->asked_bytes = 0;
     if (swap->n_io == swap->cap_io) {
         swap->cap_io = swap->cap_io * 2 + 8;
         swap->io = fake_swap_realloc(swap->io, swap->cap_io * sizeof(struct residency_swap_io *));
@@ -203,6 +204,8 @@ static int transfer(struct residency_swap *swap, struct residency_swap_io *io)
         return PENSTOCK_ESYS;
     if (!io->write) {
         memcpy(io->blob, record->bytes, io->file->blob_bytes);
+        if (record->damaged)
+            memset((uint8_t *)io->blob + io->file->blob_bytes / 2, 0xdd, io->file->blob_bytes / 2);
         bool right = !record->damaged && record->generation == io->generation && record->key.low == io->key.low &&
                      record->key.high == io->key.high;
         return right ? 0 : PENSTOCK_ECORRUPT;
@@ -227,21 +230,40 @@ static uint64_t random_of(uint64_t *state)
     return *state;
 }
 
+/* The first half of the blob is what was written, whatever becomes of the other: damage is in that. */
+static bool tells_of_progress(struct residency_swap *swap, struct residency_swap_io *io)
+{
+    const struct record *record = &io->file->records[io->record];
+    if (io->write || !io->progress || !swap->control.pieces || io->asked_bytes > 0)
+        return false;
+    if (swap->control.random && random_of(&swap->control.random) % 2 == 0)
+        return false;
+    io->asked_bytes = io->file->blob_bytes / 2;
+    memcpy(io->blob, record->bytes, io->asked_bytes);
+    return true;
+}
+
 bool fake_swap_land(struct residency_swap *swap)
 {
     pthread_mutex_lock(&swap->lock);
-    struct residency_swap_io *io = NULL;
+    if (swap->n_io == 0) {
+        pthread_mutex_unlock(&swap->lock);
+        return false;
+    }
+    size_t i = swap->control.random ? random_of(&swap->control.random) % swap->n_io : 0;
+    struct residency_swap_io *io = swap->io[i];
+    bool progress = tells_of_progress(swap, io);
     int code = 0;
-    if (swap->n_io > 0) {
-        size_t i = swap->control.random ? random_of(&swap->control.random) % swap->n_io : 0;
-        io = swap->io[i];
+    if (!progress) {
         memmove(&swap->io[i], &swap->io[i + 1], (--swap->n_io - i) * sizeof(struct residency_swap_io *));
         code = transfer(swap, io);
     }
     pthread_mutex_unlock(&swap->lock);
-    if (io)
+    if (progress)
+        io->progress(io, io->asked_bytes);
+    else
         io->done(io, code);
-    return io;
+    return true;
 }
 
 size_t fake_swap_in_flight(struct residency_swap *swap)

@@ -11,6 +11,7 @@ struct fake_swap_control {
     uint64_t cap_records, cap_kind_records; /* 0: none; the latter for each kind */
     int write_errno, read_errno;            /* transfers that end from now on fail so; 0: well */
     bool disk_full;                         /* alloc says so */
+    bool pieces;                            /* a read may tell of its first half before it ends */
 };
 
 /* What it grows by, for tests where the rest of the program finds no memory; realloc. */
@@ -20,7 +21,7 @@ struct residency_swap *fake_swap_new(void);
 void fake_swap_free(struct residency_swap *swap);
 struct fake_swap_control *fake_swap_control(struct residency_swap *swap);
 
-/* Ends one transfer; false: none is in flight. */
+/* Ends one transfer, or lets it tell of its progress; false: none is in flight. */
 bool fake_swap_land(struct residency_swap *swap);
 size_t fake_swap_in_flight(struct residency_swap *swap);
 uint64_t fake_swap_writes(struct residency_swap *swap);

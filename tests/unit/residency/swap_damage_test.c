@@ -114,7 +114,7 @@ static void a_flipped_bit_anywhere_in_a_blob_is_a_counted_mismatch(void **state)
 static void two_pieces_in_each_others_place_are_a_mismatch(void **state)
 {
     (void)state;
-    const uint64_t blob_bytes = 2 * SWAP_PIECE_BYTES;
+    const uint64_t blob_bytes = 4 * SWAP_PIECE_BYTES;
     swap_rig_start(&rig, blob_bytes, &keep);
     uint32_t record = swap_rig_put(&rig, 1, 1);
     uint8_t *blob = swap_rig_blob(&rig);
