@@ -345,13 +345,15 @@ static int account(struct penstock_session *s, const struct landing *l, size_t n
     return replay(s, s->ahead, left, error);
 }
 
-static int closed(const struct penstock_session *s, struct penstock_error *error)
+static int closed(struct penstock_session *s, struct penstock_error *error)
 {
     if (s->heard || s->tier->frozen_tcp)
-        return base_error_set(error, PENSTOCK_ECLOSED, "closed the connection: it ended, or a file changed under it");
-    return base_error_set(error, PENSTOCK_ECLOSED,
-                          "closed the connection after the mode byte for TCP; does it speak only verbs?%s%.200s%s",
-                          s->why_tcp ? " (no RDMA here: " : "", s->why_tcp ? s->why_tcp : "", s->why_tcp ? ")" : "");
+        base_error_set(error, PENSTOCK_ECLOSED, "closed the connection: it ended, or a file changed under it");
+    else
+        base_error_set(error, PENSTOCK_ECLOSED,
+                       "closed the connection after the mode byte for TCP; does it speak only verbs?%s%.200s%s",
+                       s->why_tcp ? " (no RDMA here: " : "", s->why_tcp ? s->why_tcp : "", s->why_tcp ? ")" : "");
+    return client_rejoin(s, error);
 }
 
 int client_flight_receive(struct penstock_session *s, struct penstock_error *error)

@@ -170,7 +170,9 @@ int client_hello_ready(struct penstock_session *s, struct penstock_error *error)
     if (s->verbs)
         return client_verbs_ready(s, error);
     client_hello_enter(s, CLIENT_READY);
-    client_op_end(s, client_op_find(s, s->open_id), 0, NULL);
+    s->rejoining = false;
+    if (s->open_id != 0) /* else it was open before */
+        client_op_end(s, client_op_find(s, s->open_id), 0, NULL);
     return client_engine_flush(s, error);
 }
 
@@ -247,6 +249,7 @@ int client_hello_redial(struct penstock_session *s, enum client_purpose purpose,
     s->addresses.at[0] = *last;
     s->addresses.n = 1;
     s->address = 0;
+    s->unreached = (struct penstock_error){ 0 };
     s->purpose = purpose;
     client_engine_close_stream(s);
     forget_body(s);
@@ -260,11 +263,17 @@ static int next_address(struct penstock_session *s, struct penstock_error *error
     return client_hello_dial(s, error);
 }
 
-int client_hello_failed(struct penstock_session *s, struct penstock_error *error)
+static int failed(struct penstock_session *s, struct penstock_error *error)
 {
     if (s->step == CLIENT_DIALLING && s->purpose != CLIENT_FOR_WORDS)
         return next_address(s, error);
     if (s->step == CLIENT_SHAKING)
         return client_verbs_shake_failed(s, error);
     return s->tier->failed(s, error);
+}
+
+int client_hello_failed(struct penstock_session *s, struct penstock_error *error)
+{
+    int code = failed(s, error);
+    return code && s->rejoining ? client_rejoin_failed(error) : code;
 }

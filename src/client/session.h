@@ -1,7 +1,7 @@
 /* One session: a non-blocking state machine over one stream. session.c has the public calls, options.c what they are
  * asked for, engine.c drives, hello.c takes it from the dial to the first request, flight.c moves requests and replies,
- * op.c keeps the operations; verbs.h is what it has instead of flights where it runs over RDMA. What is asked for, and
- * what of it travels how, is the tier's (tier.h).
+ * rejoin.c takes them to another connection, op.c keeps the operations; verbs.h is what it has instead of flights where
+ * it runs over RDMA. What is asked for, and what of it travels how, is the tier's (tier.h).
  *
  * A session belongs to one thread at a time: nothing here is locked. Only catalogues are shared. */
 #ifndef PENSTOCK_CLIENT_SESSION_H
@@ -187,6 +187,7 @@ struct penstock_session {
     int64_t progress_ns; /* when a byte last moved, or the step began; READY: received, or the first request sent */
     bool heard;          /* a reply came after MODE_TCP */
     bool more;           /* run stopped at its budget: call again at once */
+    bool rejoining;      /* it was READY, on a connection that is gone */
 
     /* hello */
     uint8_t head[CLIENT_HEAD_BYTES];
@@ -323,6 +324,14 @@ PENSTOCK_CHECKED int client_hello_redial(struct penstock_session *s, enum client
 /* A step failed with *error. 0: the session goes on (another address, or a connection to find words); else it is to die
  * of *error. */
 PENSTOCK_CHECKED int client_hello_failed(struct penstock_session *s, struct penstock_error *error);
+
+/* ---- rejoin.c ---- */
+
+/* The peer closed, *error says how. 0: the session asks again what it had asked, on a connection that is dialled; else
+ * it is to die of *error. */
+PENSTOCK_CHECKED int client_rejoin(struct penstock_session *s, struct penstock_error *error);
+/* That connection came to *error: puts it into words, and returns what the session is to die of. */
+PENSTOCK_CHECKED int client_rejoin_failed(struct penstock_error *error);
 
 /* ---- engine.c ---- */
 

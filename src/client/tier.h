@@ -87,6 +87,9 @@ struct client_tier {
     /* A status that is not OK: the operation's end, in words; 0: it goes on. */
     int (*refused)(const struct penstock_session *s, const struct client_flight *f, uint8_t status,
                    struct penstock_error *error);
+    /* The peer closed in the middle of the first flight's payload: whether all that is in flight may be asked for once
+     * more, on another connection. A tier that says so endlessly has to see progress in between. NULL: never. */
+    bool (*asks_again)(struct penstock_session *s);
 
     /* ---- one_stream ---- */
 

@@ -429,5 +429,6 @@ const struct client_tier client_cache_tier = { .peer = "cache peer",
                                                .later_max = later_max,
                                                .push = client_cache_push,
                                                .refused = client_cache_refused,
+                                               .asks_again = client_cache_asks_again,
                                                .landed = client_cache_landed,
                                                .ended = client_cache_ended };

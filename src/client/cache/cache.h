@@ -35,6 +35,8 @@ struct client_cache {
     enum client_cache_stage stage;
     uint64_t features;
     size_t settings; /* that were asked for, and are not answered */
+    penstock_op cut; /* whose blob the peer broke off last; 0: none's, or that of one that was canceled */
+    size_t cut_blob; /* that was */
     struct client_kv kv;
     struct client_snapshots snapshots;
     uint64_t chunk_bytes; /* over RDMA: a blob is cut in these, dealt to the rails in turn, */
@@ -80,6 +82,7 @@ size_t client_cache_push(struct penstock_session *s, struct client_op *op, struc
                          struct iovec *body);
 int client_cache_refused(const struct penstock_session *s, const struct client_flight *f, uint8_t status,
                          struct penstock_error *error);
+bool client_cache_asks_again(struct penstock_session *s);
 int client_cache_landed(struct penstock_session *s, struct client_op *op, struct penstock_error *error);
 void client_cache_ended(struct penstock_session *s, struct client_op *op);
 

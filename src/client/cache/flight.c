@@ -75,6 +75,27 @@ int client_cache_refused(const struct penstock_session *s, const struct client_f
     return 0;
 }
 
+/* A peer may send a blob as it comes from its disk, and can only close where the rest of it is damaged (protocol 2):
+ * what it says when it is asked again is its answer, but for one that closes over the same blob once more. What came of
+ * a PUT or a REMOVE in flight nobody knows, and what the session owned has gone with its connection. */
+bool client_cache_asks_again(struct penstock_session *s)
+{
+    struct client_cache *c = s->cache;
+    const struct client_flight *f = client_flight_at(s, 0);
+    if (c->arena.own || c->arena.blob_bytes == 0)
+        return false;
+    for (uint32_t i = 0; i < s->flight_n; i++) {
+        const struct client_op *op = client_flight_at(s, i)->op;
+        if (op && op->blobs.action != PENSTOCK_BLOB_GET && op->blobs.action != PENSTOCK_BLOB_EXISTS)
+            return false;
+    }
+    if (f->op && f->op->id == c->cut && f->request == c->cut_blob)
+        return false;
+    c->cut = f->op ? f->op->id : 0;
+    c->cut_blob = f->request;
+    return true;
+}
+
 /* Where all are answered, what the answers come to. */
 int client_cache_landed(struct penstock_session *s, struct client_op *op, struct penstock_error *error)
 {

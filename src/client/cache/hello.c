@@ -108,8 +108,10 @@ static int take_bits(struct penstock_session *s, struct penstock_error *error)
 
 static int take_features(struct penstock_session *s, struct penstock_error *error)
 {
-    if (s->head[0] != PENSTOCK_ST_OK)
+    if (s->head[0] != PENSTOCK_ST_OK) {
+        s->cache->features = 0; /* those of the connection before, where there was one */
         return take_bits(s, error);
+    }
     s->cache->stage = CLIENT_CACHE_BITS;
     return 0;
 }
