@@ -162,6 +162,7 @@ bool swap_piece_moved(struct swap_piece *piece, ssize_t result)
     piece->moved_bytes += (uint64_t)result;
     if (piece->moved_bytes < piece->len_bytes)
         return true;
+    swap_queue_piece_landed(piece);
     if (!write)
         sum(piece);
     over(piece, 0, 0);
@@ -172,7 +173,7 @@ static void prepare(struct residency_swap_io *io, bool write)
 {
     io->asked_bytes = io->checksum = 0;
     io->sums = NULL;
-    io->pieces = 0;
+    io->pieces = io->at_disk = 0;
     io->code = io->sys_errno = 0;
     io->write = write;
     io->tidy = false;

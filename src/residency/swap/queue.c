@@ -47,13 +47,14 @@ static struct swap_piece next_piece(struct residency_swap_io *io)
     struct swap_piece piece = { .io = io, .offset_bytes = io->asked_bytes, .len_bytes = len };
     io->asked_bytes += len;
     io->pieces++;
+    io->at_disk++;
     return piece;
 }
 
 /* Whether so much of it is under way that its next piece has to wait for one of those. */
 static bool is_ahead(const struct residency_swap_io *io)
 {
-    return io->progress && !io->write && io->pieces >= SWAP_READ_PIECES;
+    return io->progress && !io->write && io->at_disk >= SWAP_READ_PIECES;
 }
 
 bool swap_queue_pop(struct residency_swap *swap, struct swap_piece *piece)
@@ -90,6 +91,17 @@ bool swap_queue_take(struct residency_swap *swap, struct swap_piece *piece)
     return any;
 }
 
+void swap_queue_piece_landed(struct swap_piece *piece)
+{
+    struct residency_swap *swap = piece->io->file->swap;
+    if (piece->landed || piece->io->file->pieces == 1)
+        return;
+    piece->landed = true;
+    pthread_mutex_lock(&swap->queue_lock);
+    piece->io->at_disk--;
+    pthread_mutex_unlock(&swap->queue_lock);
+}
+
 bool swap_queue_piece_over(const struct swap_piece *piece, int code, int sys_errno)
 {
     struct residency_swap_io *io = piece->io;
@@ -113,7 +125,7 @@ void swap_queue_again(struct residency_swap_io *io)
 {
     struct residency_swap *swap = io->file->swap;
     io->asked_bytes = 0;
-    io->pieces = 0;
+    io->pieces = io->at_disk = 0;
     swap_queue_push(swap, io);
     swap_queue_gone(swap); /* it was counted already */
 }

@@ -127,7 +127,7 @@ struct swap_piece {
     uint64_t offset_bytes, len_bytes; /* in the blob */
     uint64_t moved_bytes;             /* of it, so far */
     uint64_t checksum;
-    bool begun;
+    bool begun, landed;
 };
 
 /* ---- queue.c ---- */
@@ -138,6 +138,8 @@ bool swap_queue_pop(struct residency_swap *swap, struct swap_piece *piece);
 bool swap_queue_take(struct residency_swap *swap, struct swap_piece *piece);
 /* The first piece is the caller's, what is behind it is pushed. */
 struct swap_piece swap_queue_push_rest(struct residency_swap *swap, struct residency_swap_io *io);
+/* The disk is done with a piece, if not we: another may take its place there. */
+void swap_queue_piece_landed(struct swap_piece *piece);
 /* A piece that is over, 0 or a PENSTOCK_E and its errno; the first that failed takes along what was not handed out.
  * True: it was the transfer's last, and io->code, sys_errno and checksum are those of the whole. */
 PENSTOCK_CHECKED bool swap_queue_piece_over(const struct swap_piece *piece, int code, int sys_errno);

@@ -127,7 +127,7 @@ struct residency_swap_io {
     struct residency_swap_io *next; /* swap's own from here on */
     uint64_t asked_bytes, checksum;
     struct swap_sums *sums;
-    uint32_t pieces;
+    uint32_t pieces, at_disk;
     int code;
     bool write, tidy;
 };

@@ -17,6 +17,11 @@ struct swap_ring {
     bool asleep;     /* queue_lock: to be woken for what comes */
     uint32_t n_idle; /* pieces that are not in the ring */
     struct swap_piece pieces[SWAP_URING_DEPTH], *idle[SWAP_URING_DEPTH];
+    uint32_t n_landed;
+    struct {
+        struct swap_piece *piece;
+        int result;
+    } landed[SWAP_URING_DEPTH];
 };
 
 /* The ring that this thread runs. */
@@ -85,22 +90,30 @@ static bool fill(struct swap_ring *ring)
     }
 }
 
-/* One completion, if there is one. */
-static bool reap(struct swap_ring *ring)
+/* All completions that there are. */
+static void reap(struct swap_ring *ring)
 {
     struct io_uring_cqe *cqe;
-    if (io_uring_peek_cqe(&ring->ring, &cqe) != 0)
-        return false;
-    struct swap_piece *piece = io_uring_cqe_get_data(cqe);
-    int result = cqe->res;
-    io_uring_cqe_seen(&ring->ring, cqe);
-    if (!piece)
-        ring->listening = false;
-    else if (swap_piece_moved(piece, result))
-        (void)fly(ring, piece);
-    else
-        ring->idle[ring->n_idle++] = piece;
-    return true;
+    ring->n_landed = 0;
+    while (io_uring_peek_cqe(&ring->ring, &cqe) == 0) {
+        struct swap_piece *piece = io_uring_cqe_get_data(cqe);
+        if (piece) {
+            ring->landed[ring->n_landed].piece = piece;
+            ring->landed[ring->n_landed++].result = cqe->res;
+            swap_queue_piece_landed(piece);
+        } else {
+            ring->listening = false;
+        }
+        io_uring_cqe_seen(&ring->ring, cqe);
+    }
+}
+
+/* What waits goes to the disk. */
+static void feed(struct swap_ring *ring)
+{
+    (void)fill(ring);
+    if (io_uring_sq_ready(&ring->ring) > 0)
+        (void)io_uring_submit(&ring->ring);
 }
 
 static void *run(void *argument)
@@ -111,11 +124,16 @@ static void *run(void *argument)
     while (fill(ring)) {
         listen_for_more(ring);
         (void)io_uring_submit_and_wait(&ring->ring, 1);
-        /* What was read is summed in here: what waits meanwhile goes to the disk after each. */
-        while (reap(ring)) {
-            (void)fill(ring);
-            if (io_uring_sq_ready(&ring->ring) > 0)
-                (void)io_uring_submit(&ring->ring);
+        reap(ring);
+        /* What was read is summed in here: what waits goes to the disk before, and after each. */
+        feed(ring);
+        for (uint32_t i = 0; i < ring->n_landed; i++) {
+            struct swap_piece *piece = ring->landed[i].piece;
+            if (swap_piece_moved(piece, ring->landed[i].result))
+                (void)fly(ring, piece);
+            else
+                ring->idle[ring->n_idle++] = piece;
+            feed(ring);
         }
     }
     return NULL;
