@@ -2,7 +2,8 @@
 
 Two things are compared in pairs, taken one after the other, each pair in the other order than the last (ABBA), because
 the machine drifts. Beside each pair the rival runs once more: what separates the rival from itself is no property of
-ours. A gate is met when the median of the ratios is, give or take that spread."""
+ours. A gate is met when the median of the ratios is, give or take that spread: a rival that is a twentieth slower than
+itself makes any ratio to it a twentieth larger, so that the spread is one of the gate's own size."""
 
 from statistics import median
 
@@ -21,14 +22,15 @@ def spread(self_ratios):
 
 def decide(name, ratios, self_ratios, gate, sense):
     """One gate's result. `met` allows for the spread, `met_outright` does not."""
-    middle, slack = median(ratios), spread(self_ratios)
+    middle, apart = median(ratios), spread(self_ratios)
+    slack = apart * gate
     if sense == LEAST:
         margin = middle - gate
     elif sense == MOST:
         margin = gate - middle
     else:
         raise ValueError(f"neither {LEAST} nor {MOST}: {sense}")
-    noisy = slack > TOO_NOISY
+    noisy = apart > TOO_NOISY
     met = margin >= (slack if noisy else -slack)
     return {
         "name": name,
@@ -37,7 +39,7 @@ def decide(name, ratios, self_ratios, gate, sense):
         "median": round(middle, 4),
         "ratios": [round(r, 4) for r in ratios],
         "rival_against_itself": [round(r, 4) for r in self_ratios],
-        "spread": round(slack, 4),
+        "spread": round(apart, 4),
         "met": met,
         "met_outright": margin >= 0,
         "too_noisy": noisy,

@@ -26,6 +26,12 @@ class Decide(unittest.TestCase):
         self.assertFalse(below["met_outright"])
         self.assertFalse(self.decide(0.95, 1.04, 1.0, stats.LEAST)["met"])
 
+    def test_the_spread_is_of_the_gates_size(self):
+        self.assertTrue(self.decide(3.85, 1.05, 4.0, stats.LEAST)["met"])
+        self.assertFalse(self.decide(3.75, 1.05, 4.0, stats.LEAST)["met"])
+        self.assertFalse(self.decide(0.46, 1.05, 0.5, stats.LEAST)["met"])
+        self.assertTrue(self.decide(0.48, 1.05, 0.5, stats.LEAST)["met"])
+
     def test_at_most_is_the_mirror_image(self):
         self.assertTrue(self.decide(1.1, 1.0, 1.1, stats.MOST)["met_outright"])
         above = self.decide(1.15, 0.94, 1.1, stats.MOST)

@@ -212,9 +212,10 @@ static int reply_as_it_comes(struct plane *p, struct residency_copy *copy, struc
         code = peer_transfer_bytes(&p->transfer, copy->blob + sent, copy->here_bytes - sent, error);
         code = code ? code : peer_transfer_flush(&p->transfer, false, error);
         sent = copy->here_bytes;
-        if (code == 0 && residency_fetch_more(p->client, copy) != RESIDENCY_OK)
-            code = base_error_set(error, PENSTOCK_ECORRUPT,
-                                  "the rest of a blob could not be read from the swap directory");
+        enum residency_status status = code == 0 ? residency_fetch_more(p->client, copy) : RESIDENCY_OK;
+        if (status != RESIDENCY_OK)
+            code = base_error_set(error, PENSTOCK_ECORRUPT, "the rest of a blob that was being sent %s",
+                                  status == RESIDENCY_MISS ? "is damaged on the disk" : "could not be read");
     }
     return code ? code : reply_rest(p, copy->blob + sent, p->blob_bytes - sent, error);
 }
