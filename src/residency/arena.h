@@ -33,11 +33,12 @@ struct residency_entry {
     struct residency_link link; /* in arena->lru while resident and unpinned, in arena->disk while on disk */
     uint32_t record;
     uint32_t touched;         /* a moment, see residency_moment */
-    uint64_t generation : 61; /* of the blob: never used twice in an arena; 0 in an entry that is no more */
+    uint64_t generation : 60; /* of the blob: never used twice in an arena; 0 in an entry that is no more */
     uint64_t where : 2;
     uint64_t owned : 1;
+    uint64_t broken_off : 1; /* the disk failed when readers had some of it: next time they get all or nothing */
 };
-#define RESIDENCY_GENERATION_MAX ((UINT64_C(1) << 61) - 1)
+#define RESIDENCY_GENERATION_MAX ((UINT64_C(1) << 60) - 1)
 _Static_assert(sizeof(struct residency_entry) == 48, "80 bytes a key, with slot, buckets and the swap's record");
 
 /* ---- slots ---- */
@@ -270,9 +271,9 @@ bool residency_spill_arena(struct residency_arena *arena, bool only_while_idle);
 
 /* ---- fault.c ---- */
 
-/* Of an entry that is on disk; wait: the caller will. NULL: no memory. Without wait it may be over at once, and is not
- * to be touched. */
-struct residency_fault *residency_fault_start(struct residency_arena *arena, uint32_t index, bool wait,
+/* Of an entry that is on disk; wait: the caller will; partly: it may have readers. NULL: no memory. Without wait it may
+ * be over at once, and is not to be touched. */
+struct residency_fault *residency_fault_start(struct residency_arena *arena, uint32_t index, bool wait, bool partly,
                                               struct residency_work *work);
 /* One more will wait. */
 void residency_fault_join(struct residency_fault *fault, struct residency_work *work);

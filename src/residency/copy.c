@@ -11,7 +11,8 @@ static enum residency_ahead look(struct residency_client *client, const struct r
     if (entry != RESIDENCY_NONE && residency_entry_at(arena, entry)->where == RESIDENCY_FAULTING)
         ahead = RESIDENCY_AHEAD_COMING;
     else if (entry != RESIDENCY_NONE && residency_entry_at(arena, entry)->where == RESIDENCY_ON_DISK)
-        ahead = start && arena->n_faults < (arena->n_slots + 1) / 2 && residency_fault_start(arena, entry, false, &work)
+        ahead = start && arena->n_faults < (arena->n_slots + 1) / 2 &&
+                        residency_fault_start(arena, entry, false, true, &work)
                     ? RESIDENCY_AHEAD_COMING
                     : RESIDENCY_AHEAD_LATER;
     residency_unlock_and_work(arena, &work);
@@ -55,12 +56,12 @@ void residency_put_abandon(struct residency_client *client, struct residency_cop
     copy->blob = NULL;
 }
 
-enum residency_status residency_fetch_begin(struct residency_client *client, struct residency_key key,
+enum residency_status residency_fetch_begin(struct residency_client *client, struct residency_key key, bool partly,
                                             struct residency_copy *copy)
 {
     struct residency_arena *arena = client->arena;
     *copy = (struct residency_copy){ .key = key };
-    enum residency_status status = residency_pin_key(arena, &key, &copy->slot, &copy->reading);
+    enum residency_status status = residency_pin_key(arena, &key, &copy->slot, partly ? &copy->reading : NULL);
     if (status != RESIDENCY_OK)
         return status;
     copy->blob = residency_slot_blob(arena, copy->slot);
@@ -75,6 +76,9 @@ enum residency_status residency_fetch_more(struct residency_client *client, stru
     struct residency_arena *arena = client->arena;
     pthread_mutex_lock(&arena->lock);
     enum residency_fault_result result = residency_fault_more(arena, copy->reading, &copy->here_bytes);
+    bool lost = result == RESIDENCY_FAULT_LOST, failed = result == RESIDENCY_FAULT_FAILED;
+    arena->counts.hits -= lost || failed;
+    arena->counts.misses += lost;
     pthread_mutex_unlock(&arena->lock);
     if (result == RESIDENCY_FAULT_COMING)
         return RESIDENCY_OK;
@@ -84,7 +88,7 @@ enum residency_status residency_fetch_more(struct residency_client *client, stru
         return RESIDENCY_OK;
     }
     residency_fetch_end(client, copy);
-    return result == RESIDENCY_FAULT_LOST ? RESIDENCY_MISS : RESIDENCY_ERR;
+    return lost ? RESIDENCY_MISS : RESIDENCY_ERR;
 }
 
 void residency_fetch_end(struct residency_client *client, struct residency_copy *copy)

@@ -17,7 +17,7 @@ static bool take_number(struct residency_arena *arena, struct residency_fault *f
     return base_vec_reserve(&arena->spare_faults, arena->faults.n + 1) && base_vec_push(&arena->faults, fault);
 }
 
-struct residency_fault *residency_fault_start(struct residency_arena *arena, uint32_t index, bool wait,
+struct residency_fault *residency_fault_start(struct residency_arena *arena, uint32_t index, bool wait, bool partly,
                                               struct residency_work *work)
 {
     struct residency_entry *entry = residency_entry_at(arena, index);
@@ -31,7 +31,7 @@ struct residency_fault *residency_fault_start(struct residency_arena *arena, uin
                                             .generation = entry->generation,
                                             .record = entry->record,
                                             .done = fault_done,
-                                            .progress = fault_progress };
+                                            .progress = partly && !entry->broken_off ? fault_progress : NULL };
     fault->arena = arena;
     fault->entry = index;
     fault->slot = RESIDENCY_NONE;
@@ -178,6 +178,7 @@ static void land(struct residency_fault *fault, struct residency_work *work)
     }
     struct residency_entry *entry = residency_entry_at(arena, fault->entry);
     entry->where = RESIDENCY_RESIDENT;
+    entry->broken_off = false;
     entry->node.value = fault->slot;
     arena->resident++;
     residency_slot_clean(arena, fault->slot);
@@ -197,6 +198,8 @@ static void crash(struct residency_fault *fault, int code, struct residency_work
         residency_entry_to_disk(arena, fault->entry);
         if (code == PENSTOCK_ECORRUPT)
             residency_entry_remove(arena, fault->entry, work);
+        else
+            residency_entry_at(arena, fault->entry)->broken_off |= fault->here_bytes > 0;
     }
     struct residency_slot *slot = &arena->slots[fault->slot];
     slot->state = RESIDENCY_SLOT_RESIDENT;

@@ -60,7 +60,7 @@ static bool pin_entry(struct residency_arena *arena, uint32_t index, uint32_t *s
         return true;
     }
     if (entry->where == RESIDENCY_ON_DISK) {
-        fault = residency_fault_start(arena, index, true, work);
+        fault = residency_fault_start(arena, index, true, reading != NULL, work);
     } else {
         fault = arena->faults.at[entry->node.value];
         residency_fault_join(fault, work);

@@ -177,12 +177,12 @@ static void prepare(struct residency_swap_io *io, bool write)
     io->code = io->sys_errno = 0;
     io->write = write;
     io->tidy = false;
+    swap_sums_begin(io);
 }
 
 void residency_swap_write(struct residency_swap_io *io)
 {
     prepare(io, true);
-    swap_sums_begin(io);
     swap_queue_push(io->file->swap, io);
 }
 
@@ -195,6 +195,7 @@ void residency_swap_read(struct residency_swap_io *io)
 void residency_swap_read_here(struct residency_swap_io *io)
 {
     prepare(io, false);
+    swap_sums_read(io); /* not behind the rest */
     struct swap_piece piece = swap_queue_push_rest(io->file->swap, io);
     struct swap_move move;
     while (swap_piece_next(&piece, &move) && swap_piece_moved(&piece, swap_move_here(&move)))

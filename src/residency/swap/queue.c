@@ -3,18 +3,24 @@
 #include "base/error.h"
 #include "state.h"
 
-/* queue_lock is held. */
-static void push(struct residency_swap *swap, struct residency_swap_io *io, uint32_t pieces)
+/* There are so many pieces to be had; queue_lock is held. */
+static void wake(struct residency_swap *swap, uint32_t pieces)
 {
-    io->next = NULL;
-    *swap->queue_tail = io;
-    swap->queue_tail = &io->next;
     if (swap->uring)
         swap_uring_wake(swap, pieces);
     else if (pieces == 1)
         pthread_cond_signal(&swap->queue_filled);
     else
         pthread_cond_broadcast(&swap->queue_filled);
+}
+
+/* queue_lock is held. */
+static void push(struct residency_swap *swap, struct residency_swap_io *io, uint32_t pieces)
+{
+    io->next = NULL;
+    *swap->queue_tail = io;
+    swap->queue_tail = &io->next;
+    wake(swap, pieces);
 }
 
 void swap_queue_push(struct residency_swap *swap, struct residency_swap_io *io)
@@ -98,7 +104,11 @@ void swap_queue_piece_landed(struct swap_piece *piece)
         return;
     piece->landed = true;
     pthread_mutex_lock(&swap->queue_lock);
+    bool was_ahead = is_ahead(piece->io);
     piece->io->at_disk--;
+    /* A ring's thread looks at the queue next, and one of the pool may; who reads for himself does not. */
+    if (was_ahead && left_of(piece->io) > 0 && !swap_uring_is_mine(swap))
+        wake(swap, 1);
     pthread_mutex_unlock(&swap->queue_lock);
 }
 

@@ -70,7 +70,7 @@ struct residency_swap_file {
     struct swap_geometry geometry;
     char data_name[SWAP_NAME_MAX], index_name[SWAP_NAME_MAX], sums_name[SWAP_NAME_MAX];
     int data_fd, index_fd; /* index_fd: -1 without keep */
-    int sums_fd;           /* -1 where blobs are of one piece */
+    int sums_fd;           /* -1: blobs are of one piece, or it cannot be opened */
     uint64_t piece_bytes;
     uint32_t pieces;           /* of a blob */
     _Atomic bool keep;         /* false once its index cannot be trusted to forget */
@@ -138,7 +138,7 @@ bool swap_queue_pop(struct residency_swap *swap, struct swap_piece *piece);
 bool swap_queue_take(struct residency_swap *swap, struct swap_piece *piece);
 /* The first piece is the caller's, what is behind it is pushed. */
 struct swap_piece swap_queue_push_rest(struct residency_swap *swap, struct residency_swap_io *io);
-/* The disk is done with a piece, if not we: another may take its place there. */
+/* The disk is done with a piece, if not we: another may take its place there, and somebody is told. */
 void swap_queue_piece_landed(struct swap_piece *piece);
 /* A piece that is over, 0 or a PENSTOCK_E and its errno; the first that failed takes along what was not handed out.
  * True: it was the transfer's last, and io->code, sys_errno and checksum are those of the whole. */
@@ -168,11 +168,11 @@ uint64_t swap_seal(const struct residency_key *key, uint64_t generation, uint64_
 uint64_t swap_sum(const void *bytes, size_t len, uint64_t seed); /* XXH3-64 */
 
 /* ---- sums.c: of the pieces of a blob that has several ---- */
-/* Room for those of a write. */
+/* Room for them; of a read only where somebody wants to know of its progress. */
 void swap_sums_begin(struct residency_swap_io *io);
 /* Puts them beside the record, once all are there. */
 void swap_sums_write(const struct residency_swap_io *io);
-/* Finds them before a read, if somebody wants to know of its progress. */
+/* Finds out what they should be. It may wait for a disk. */
 void swap_sums_read(struct residency_swap_io *io);
 /* A piece has its sum. Of a read that is told of its progress: tells it. */
 void swap_sums_take(const struct swap_piece *piece);
@@ -185,7 +185,8 @@ ssize_t swap_move_here(const struct swap_move *move);
 int swap_uring_start(struct residency_swap *swap);
 /* So many pieces have come; queue_lock is held. */
 void swap_uring_wake(struct residency_swap *swap, uint64_t pieces);
-void swap_uring_free(struct residency_swap *swap); /* its threads have ended */
+bool swap_uring_is_mine(const struct residency_swap *swap); /* a ring's thread calls */
+void swap_uring_free(struct residency_swap *swap);          /* its threads have ended */
 int swap_pool_start(struct residency_swap *swap);
 /* With all signals blocked. A positive errno. */
 int swap_thread_start(struct residency_swap *swap, void *(*run)(void *), void *argument);

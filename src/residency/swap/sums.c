@@ -8,9 +8,11 @@
 #include "state.h"
 
 struct swap_sums {
-    uint32_t good;    /* of a read: the first so many pieces are what was written */
-    bool *here;       /* a piece that is, and may be behind one that is not here yet */
-    uint64_t piece[]; /* of a write: as they are taken; of a read: as they should be */
+    bool asked, known; /* of a read: what they should be was looked for, and is to be believed */
+    uint32_t good;     /* of a read: the first so many pieces are what was written */
+    bool *here;        /* a piece that has its sum */
+    uint64_t *should;  /* of a read */
+    uint64_t is[];
 };
 
 static size_t bytes_on_disk(const struct residency_swap_file *file)
@@ -23,81 +25,82 @@ static off_t offset_on_disk(const struct residency_swap_io *io)
     return (off_t)(io->record * (uint64_t)bytes_on_disk(io->file));
 }
 
-static struct swap_sums *new_sums(const struct residency_swap_file *file)
-{
-    struct swap_sums *sums = calloc(1, sizeof *sums + bytes_on_disk(file) + file->pieces);
-    if (sums)
-        sums->here = (bool *)(sums->piece + file->pieces);
-    return sums;
-}
-
 void swap_sums_begin(struct residency_swap_io *io)
 {
-    if (io->file->sums_fd >= 0)
-        io->sums = new_sums(io->file);
+    const struct residency_swap_file *file = io->file;
+    if (file->sums_fd < 0 || (!io->write && !io->progress))
+        return;
+    struct swap_sums *sums = calloc(1, sizeof *sums + 2 * bytes_on_disk(file) + file->pieces);
+    if (!sums)
+        return;
+    sums->should = sums->is + file->pieces;
+    sums->here = (bool *)(sums->should + file->pieces);
+    io->sums = sums;
 }
 
 void swap_sums_write(const struct residency_swap_io *io)
 {
     if (io->sums)
-        (void)swap_pwrite(io->file->sums_fd, io->sums->piece, bytes_on_disk(io->file), offset_on_disk(io));
+        (void)swap_pwrite(io->file->sums_fd, io->sums->is, bytes_on_disk(io->file), offset_on_disk(io));
 }
 
-static bool believed(const struct residency_swap_io *io, const struct swap_sums *sums)
+static bool are_believed(const struct residency_swap_io *io)
 {
     uint64_t all = 0;
     for (uint32_t i = 0; i < io->file->pieces; i++)
-        all += sums->piece[i];
+        all += io->sums->should[i];
     return swap_seal(&io->key, io->generation, all) == swap_record_seal_of(io->file, io->record);
+}
+
+/* How many bytes from the first on have become good; 0: no more than before. queue_lock is held. */
+static uint64_t grow(struct swap_sums *sums, const struct residency_swap_file *file)
+{
+    uint32_t before = sums->good;
+    while (sums->known && sums->good < file->pieces && sums->here[sums->good] &&
+           sums->is[sums->good] == sums->should[sums->good])
+        sums->good++;
+    return sums->good == before ? 0 : sums->good * file->piece_bytes;
+}
+
+static void tell(struct residency_swap_io *io, uint64_t bytes)
+{
+    if (bytes > 0 && bytes < io->file->geometry.blob_bytes) /* of all of it `done` will */
+        io->progress(io, bytes);
 }
 
 void swap_sums_read(struct residency_swap_io *io)
 {
-    struct residency_swap_file *file = io->file;
-    if (!io->progress || file->sums_fd < 0)
+    const struct residency_swap_file *file = io->file;
+    struct residency_swap *swap = file->swap;
+    struct swap_sums *sums = io->sums;
+    if (!sums || sums->asked)
         return;
-    struct swap_sums *sums = new_sums(file);
-    if (!sums)
+    sums->asked = true;
+    ssize_t n = pread(file->sums_fd, sums->should, bytes_on_disk(file), offset_on_disk(io));
+    if (n != (ssize_t)bytes_on_disk(file) || !are_believed(io))
         return;
-    ssize_t n = pread(file->sums_fd, sums->piece, bytes_on_disk(file), offset_on_disk(io));
-    if (n != (ssize_t)bytes_on_disk(file) || !believed(io, sums)) {
-        free(sums);
-        return;
-    }
-    /* Others have begun with pieces behind the first. */
-    pthread_mutex_lock(&file->swap->queue_lock);
-    io->sums = sums;
-    pthread_mutex_unlock(&file->swap->queue_lock);
-}
-
-/* How many bytes from the first on are good now; 0: as many as before. */
-static uint64_t grown(struct swap_sums *sums, const struct residency_swap_file *file, uint64_t number)
-{
-    uint32_t before = sums->good;
-    sums->here[number] = true;
-    while (sums->good < file->pieces && sums->here[sums->good])
-        sums->good++;
-    return sums->good == before ? 0 : sums->good * file->piece_bytes;
+    /* Pieces behind the first may be here by now. */
+    pthread_mutex_lock(&swap->queue_lock);
+    sums->known = true;
+    uint64_t bytes = grow(sums, file);
+    pthread_mutex_unlock(&swap->queue_lock);
+    tell(io, bytes);
 }
 
 void swap_sums_take(const struct swap_piece *piece)
 {
     struct residency_swap_io *io = piece->io;
     struct residency_swap *swap = io->file->swap;
-    uint64_t number = piece->offset_bytes / io->file->piece_bytes, bytes = 0;
-    if (io->write) {
-        if (io->sums)
-            io->sums->piece[number] = piece->checksum;
+    struct swap_sums *sums = io->sums;
+    if (!sums)
         return;
-    }
-    if (!io->progress)
-        return;
+    uint64_t number = piece->offset_bytes / io->file->piece_bytes;
     pthread_mutex_lock(&swap->queue_lock);
-    if (io->sums && io->sums->piece[number] == piece->checksum)
-        bytes = grown(io->sums, io->file, number);
+    sums->is[number] = piece->checksum;
+    sums->here[number] = true;
+    uint64_t bytes = grow(sums, io->file);
     pthread_mutex_unlock(&swap->queue_lock);
-    if (bytes > 0 && bytes < io->file->geometry.blob_bytes) /* of all of it `done` will tell */
-        io->progress(io, bytes);
+    tell(io, bytes);
 }
 
 void swap_sums_free(struct residency_swap_io *io)

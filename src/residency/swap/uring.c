@@ -27,10 +27,15 @@ struct swap_ring {
 /* The ring that this thread runs. */
 static _Thread_local struct swap_ring *mine;
 
+bool swap_uring_is_mine(const struct residency_swap *swap)
+{
+    return mine && mine->swap == swap;
+}
+
 void swap_uring_wake(struct residency_swap *swap, uint64_t pieces)
 {
     /* From within `done`: this thread has room for a piece, and looks at the queue next. */
-    if (mine && mine->swap == swap && !swap->queue_head->next)
+    if (swap_uring_is_mine(swap) && !swap->queue_head->next)
         pieces--;
     for (int i = 0; i < SWAP_URING_THREADS_MAX && pieces > 0; i++) {
         struct swap_ring *ring = swap->rings[i];
@@ -83,10 +88,10 @@ static bool fill(struct swap_ring *ring)
         if (!any)
             return !over;
         ring->n_idle--;
-        /* A write is summed before it flies, and does not wait until the next one is. */
-        bool write = piece->io->write;
-        if (fly(ring, piece) && write)
+        /* What is ready does not wait until a write has been summed, or the sums of a large blob are found. */
+        if (io_uring_sq_ready(&ring->ring) > 0 && (piece->io->write || piece->offset_bytes == 0))
             (void)io_uring_submit(&ring->ring);
+        (void)fly(ring, piece);
     }
 }
 

@@ -144,7 +144,7 @@ static struct residency_copy begin_partly(uint64_t key)
 {
     struct residency_copy copy;
     hold_from(2);
-    assert_int_equal(residency_fetch_begin(client, rig_key(key), &copy), RESIDENCY_OK);
+    assert_int_equal(residency_fetch_begin(client, rig_key(key), true, &copy), RESIDENCY_OK);
     assert_in_range(copy.here_bytes, SWAP_PIECE_BYTES, 2 * SWAP_PIECE_BYTES);
     assert_int_equal(says(copy.blob, copy.here_bytes), 1000 + key);
     return copy;
@@ -153,7 +153,7 @@ static struct residency_copy begin_partly(uint64_t key)
 static void fetch_whole(uint64_t key, uint64_t what)
 {
     struct residency_copy copy;
-    assert_int_equal(residency_fetch_begin(client, rig_key(key), &copy), RESIDENCY_OK);
+    assert_int_equal(residency_fetch_begin(client, rig_key(key), true, &copy), RESIDENCY_OK);
     while (copy.here_bytes < BLOB) {
         uint64_t here = copy.here_bytes;
         assert_int_equal(says(copy.blob, here), what);
@@ -212,7 +212,7 @@ static void of_a_damaged_blob_only_what_is_right_is_seen(void **state)
     start(RESIDENCY_SWAP_POOL);
     damage_all();
     struct residency_copy copy = begin_partly(1), other;
-    assert_int_equal(residency_fetch_begin(client, rig_key(1), &other), RESIDENCY_OK);
+    assert_int_equal(residency_fetch_begin(client, rig_key(1), true, &other), RESIDENCY_OK);
     assert_ptr_equal(copy.blob, other.blob);
     let_go();
     enum residency_status status = RESIDENCY_OK;
@@ -304,7 +304,7 @@ static void sums_that_are_wrong_or_gone_cost_no_blob(void **state)
         close(fd);
         for (uint64_t key = 1; key <= KEYS; key++) {
             struct residency_copy copy;
-            assert_int_equal(residency_fetch_begin(client, rig_key(key), &copy), RESIDENCY_OK);
+            assert_int_equal(residency_fetch_begin(client, rig_key(key), true, &copy), RESIDENCY_OK);
             assert_int_equal(copy.here_bytes, BLOB);
             assert_int_equal(says(copy.blob, BLOB), 1000 + key);
             residency_fetch_end(client, &copy);
@@ -358,7 +358,7 @@ static void fetch_some(struct residency_client *by, uint64_t *random)
 {
     struct residency_copy copy;
     uint64_t key = 1 + test_random(random) % KEYS;
-    if (residency_fetch_begin(by, rig_key(key), &copy) != RESIDENCY_OK)
+    if (residency_fetch_begin(by, rig_key(key), true, &copy) != RESIDENCY_OK)
         return;
     uint64_t what = says(copy.blob, copy.here_bytes);
     if (what % 1000 != key)

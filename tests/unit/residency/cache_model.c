@@ -282,7 +282,7 @@ static void do_fetch(struct model *m, struct user *u, uint64_t key)
         u->fetch.held = false;
         return;
     }
-    enum residency_status status = residency_fetch_begin(u->client, rig_key(key), &u->fetch_copy);
+    enum residency_status status = residency_fetch_begin(u->client, rig_key(key), key % 5 > 0, &u->fetch_copy);
     const uint8_t *blob = u->fetch_copy.blob;
     if (check_found(m, key, status, blob, u->fetch_copy.here_bytes, false))
         u->fetch = pinned(m, key, (uint64_t)(blob - (uint8_t *)residency_memory(u->client).base));

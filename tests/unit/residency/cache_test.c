@@ -400,7 +400,7 @@ static void a_prefetched_key_needs_no_wait(void **state)
     residency_prefetch(a, rig_key(99));
     rig_land_all(&rig);
     assert_int_equal(rig_stats(&rig).faults, 1);
-    assert_int_equal(residency_fetch_begin(a, rig_key(1), &copy), RESIDENCY_OK);
+    assert_int_equal(residency_fetch_begin(a, rig_key(1), true, &copy), RESIDENCY_OK);
     assert_int_equal(rig_read(copy.blob), 1);
     assert_int_equal(rig_stats(&rig).faults, 1);
     residency_fetch_end(a, &copy);

@@ -99,7 +99,7 @@ static void fetch(struct worker *w, uint64_t key)
 {
     struct residency_copy copy;
     uint64_t floor = history_floor(history, key);
-    if (residency_fetch_begin(w->client, rig_key(key), &copy) != RESIDENCY_OK)
+    if (residency_fetch_begin(w->client, rig_key(key), true, &copy) != RESIDENCY_OK)
         return;
     look(copy.blob, key, floor);
     w->hits++;

@@ -84,7 +84,7 @@ static void fetch(struct residency_client *client, uint64_t key)
 {
     struct residency_copy copy;
     (void)residency_prefetch(client, rig_key(key));
-    if (residency_fetch_begin(client, rig_key(key), &copy) != RESIDENCY_OK)
+    if (residency_fetch_begin(client, rig_key(key), true, &copy) != RESIDENCY_OK)
         return;
     assert_int_equal(rig_read(copy.blob), committed[key]);
     residency_fetch_end(client, &copy);
