@@ -68,7 +68,7 @@ static bool pin_entry(struct residency_arena *arena, uint32_t index, uint32_t *s
     enum residency_fault_result result = RESIDENCY_FAULT_FAILED;
     if (fault)
         result = residency_fault_wait(arena, fault, reading, work, slot);
-    if (result == RESIDENCY_FAULT_COMING)
+    if (reading && result == RESIDENCY_FAULT_COMING)
         *reading = fault;
     *status = result == RESIDENCY_FAULT_LANDED || result == RESIDENCY_FAULT_COMING ? RESIDENCY_OK
               : result == RESIDENCY_FAULT_LOST                                     ? RESIDENCY_MISS
