@@ -82,9 +82,10 @@ struct penstock_blobs {
  * effect. Over RDMA an operation that is canceled goes no further, and ends when the blobs that it had begun with are
  * done, whose codes tell. landed_bytes: of what was got, or put.
  *
- * Over TCP a peer that finds a blob damaged when it has sent some of it closes. A session that owns nothing, and has no
- * PUT and no REMOVE under way, then asks again on a new connection, once a blob, so that the blob comes to be a miss,
- * some of which lies in the region nevertheless. Any other dies of it, and so does one that gets no connection. */
+ * Over TCP a peer that cannot read the rest of a blob when it has sent some of it closes. A session that owns nothing,
+ * and has no PUT and no REMOVE under way, then asks again on a new connection, once a blob. One that is damaged comes
+ * to be a miss, one that the disk fails to give EREFUSED; some of it lies in the region nevertheless. Any other session
+ * dies of it, and so does one that gets no connection. */
 PENSTOCK_API PENSTOCK_CHECKED int penstock_submit_blobs(struct penstock_session *session,
                                                         const struct penstock_blobs *blobs, penstock_op *op,
                                                         struct penstock_error *error);

@@ -187,7 +187,8 @@ struct residency_work {
 };
 /* Without the lock. */
 void residency_work_do(struct residency_arena *arena, struct residency_work *work);
-/* The same by a thread that waits for a fault next: it reads that one's blob itself, if it is among the work. */
+/* The same by a thread that waits for a fault next: it reads that one's blob, or its first piece, itself, if it is
+ * among the work. */
 void residency_work_do_and_read(struct residency_arena *arena, struct residency_work *work,
                                 struct residency_fault *mine);
 /* Sleeps once for what is under the lock to change, or calls the test's hook instead. */

@@ -147,7 +147,7 @@ enum residency_ahead {
 };
 enum residency_ahead residency_prefetch(struct residency_client *client, struct residency_key key);
 /* The same without starting anything: LATER is what is on disk. Whoever waits for it next, and for nothing else, is
- * best off with that: a blob of no more than 1 MiB is then read by the thread that waits. */
+ * best off with that: the thread that waits then reads the blob, or the first piece of a large one. */
 enum residency_ahead residency_look(struct residency_client *client, struct residency_key key);
 
 /* A slot held while bytes are copied into it or out of it; outside the quarters' count. On the caller's memory. */
