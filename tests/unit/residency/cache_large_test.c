@@ -250,6 +250,24 @@ static void a_disk_that_fails_half_way_loses_nothing(void **state)
     fetch_whole(1, 1001);
 }
 
+/* Who asks again after that is told so, and not given a part once more. */
+static void a_disk_that_stays_bad_refuses_the_next_reader(void **state)
+{
+    (void)state;
+    start(RESIDENCY_SWAP_POOL);
+    struct residency_copy copy = begin_partly(1);
+    disk.failing_from = 3;
+    let_go();
+    while (residency_fetch_more(client, &copy) == RESIDENCY_OK)
+        ;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(residency_fetch_begin(client, rig_key(1), true, &copy), RESIDENCY_ERR);
+        assert_null(copy.blob);
+    }
+    disk.failing_from = PIECES;
+    fetch_whole(1, 1001);
+}
+
 static void who_reads_is_not_disturbed_by_who_writes(void **state)
 {
     (void)state;
@@ -421,6 +439,7 @@ int main(void)
         TEST(the_first_pieces_are_there_before_the_last),
         TEST(of_a_damaged_blob_only_what_is_right_is_seen),
         TEST(a_disk_that_fails_half_way_loses_nothing),
+        TEST(a_disk_that_stays_bad_refuses_the_next_reader),
         TEST(who_reads_is_not_disturbed_by_who_writes),
         TEST(who_goes_half_way_leaves_nothing),
         TEST(sums_that_are_wrong_or_gone_cost_no_blob),
