@@ -1,5 +1,6 @@
 #include "cache.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -39,7 +40,8 @@ static int take_over_kept(struct residency_cache *cache, struct penstock_error *
     struct kept_list list = { 0 };
     int code = residency_swap_kept(cache->options.swap, note_kept, &list);
     if (code != 0)
-        code = base_error_set(error, code, "list what the swap directory has kept: %s", penstock_error_name(code));
+        code = code == PENSTOCK_ESYS ? base_error_sys(error, errno, "list what the swap directory has kept")
+                                     : base_error_set(error, code, "no memory for what the swap directory has kept");
     for (size_t i = 0; code == 0 && i < list.files.n; i++) {
         struct residency_arena *arena;
         if (cache->n_arenas == RESIDENCY_ARENAS_MAX) {

@@ -21,17 +21,17 @@ static int open_fds(struct residency_swap_file *file, struct penstock_error *err
     file->data_fd = openat(swap->directory_fd, file->data_name, flags | (swap->direct ? O_DIRECT : 0), 0600);
     if (file->data_fd < 0)
         return base_error_sys(error, errno, "open %s/%s", swap->directory, file->data_name);
+    if (swap->options.keep) {
+        file->index_fd = openat(swap->directory_fd, file->index_name, flags, 0600);
+        if (file->index_fd < 0)
+            return base_error_sys(error, errno, "open %s/%s", swap->directory, file->index_name);
+    }
     if (file->pieces > 1) {
         file->sums_fd = openat(swap->directory_fd, file->sums_name, flags, 0600);
         if (file->sums_fd < 0)
-            base_log_warning("swap file %s: it cannot be opened (%s): blobs are sent once all of them has been read",
+            base_log_warning("swap file %s: it cannot be opened (%s): each blob is sent once all of it has been read",
                              file->sums_name, strerrorname_np(errno));
     }
-    if (!swap->options.keep)
-        return 0;
-    file->index_fd = openat(swap->directory_fd, file->index_name, flags, 0600);
-    if (file->index_fd < 0)
-        return base_error_sys(error, errno, "open %s/%s", swap->directory, file->index_name);
     return 0;
 }
 
