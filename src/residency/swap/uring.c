@@ -88,8 +88,10 @@ static bool fill(struct swap_ring *ring)
         if (!any)
             return !over;
         ring->n_idle--;
-        /* What is ready does not wait until a write has been summed, or the sums of a large blob are found. */
-        if (io_uring_sq_ready(&ring->ring) > 0 && (piece->io->write || piece->offset_bytes == 0))
+        /* What is ready does not wait until a write has been summed, or the sums of a large blob are found; short reads
+         * go together. */
+        bool slow = piece->io->write || (piece->io->sums && piece->offset_bytes == 0);
+        if (slow && io_uring_sq_ready(&ring->ring) > 0)
             (void)io_uring_submit(&ring->ring);
         (void)fly(ring, piece);
     }
