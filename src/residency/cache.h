@@ -168,8 +168,8 @@ enum residency_status residency_put_commit(struct residency_client *client, stru
 void residency_put_abandon(struct residency_client *client, struct residency_copy *copy);
 
 /* OK: copy->blob may be read, and stays what it is until fetch_end; partly: of a blob that comes from the disk in
- * several pieces perhaps only its first here_bytes, which are right whatever becomes of the others. Waits for a fault.
- */
+ * several pieces perhaps only its first here_bytes, which are right whatever becomes of the others; never of a client
+ * that owns blobs, which would lose them with a connection that had to end for it. Waits for a fault. */
 enum residency_status residency_fetch_begin(struct residency_client *client, struct residency_key key, bool partly,
                                             struct residency_copy *copy);
 /* Where here_bytes is not all of it: waits until it is more. Else nothing is held any more: ERR, the rest cannot be

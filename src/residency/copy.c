@@ -61,7 +61,8 @@ enum residency_status residency_fetch_begin(struct residency_client *client, str
 {
     struct residency_arena *arena = client->arena;
     *copy = (struct residency_copy){ .key = key };
-    enum residency_status status = residency_pin_key(arena, &key, &copy->slot, partly ? &copy->reading : NULL);
+    struct residency_fault **reading = partly && !client->own && client->owned.n == 0 ? &copy->reading : NULL;
+    enum residency_status status = residency_pin_key(arena, &key, &copy->slot, reading);
     if (status != RESIDENCY_OK)
         return status;
     copy->blob = residency_slot_blob(arena, copy->slot);

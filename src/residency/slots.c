@@ -138,11 +138,9 @@ void residency_slot_unpin(struct residency_arena *arena, uint32_t number, struct
     arena->pinned--;
     if (slot->state == RESIDENCY_SLOT_SPILLING)
         arena->hopeful++;
-    else if (slot->state == RESIDENCY_SLOT_READING)
-        ; /* its fault has it, and knows who waits */
-    else if (slot->entry == RESIDENCY_NONE)
+    else if (slot->state == RESIDENCY_SLOT_RESIDENT && slot->entry == RESIDENCY_NONE)
         residency_slot_give(arena, number, work);
-    else
+    else if (slot->state == RESIDENCY_SLOT_RESIDENT) /* else its fault has it, and knows who waits */
         residency_slot_rest(arena, number, true);
     residency_settle(arena, work);
 }

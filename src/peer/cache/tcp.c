@@ -40,7 +40,6 @@ struct plane {
     unsigned first, n;         /* in the queue */
     unsigned ahead, ahead_max; /* so many of them have been looked at: their faults are started */
     unsigned changing, bodies; /* of them, PUTs and REMOVEs, and those with a part of a body in the buffer */
-    bool own;                  /* OWN is on */
     bool open;                 /* the last one's body is not all here: what follows it is not parsed */
     unsigned n_held, held_max;
     uint64_t held_bytes;
@@ -203,8 +202,8 @@ static int reply_bytes(struct plane *p, const uint8_t *bytes, uint64_t len, stru
 /* ---- paging ---- */
 
 /* A large blob whose first pieces are here and known to be right, while the disk still reads the others. Where one of
- * those turns out to be wrong its length has been promised (protocol 2): the connection ends, and whoever asks again
- * gets a miss. */
+ * those cannot be had its length has been promised (protocol 2): the connection ends, and whoever asks again is told.
+ */
 static int reply_as_it_comes(struct plane *p, struct residency_copy *copy, struct penstock_error *error)
 {
     uint64_t sent = 0;
@@ -228,9 +227,8 @@ static int fetch(struct plane *p, const struct request *r, struct penstock_error
     int code = r->may_wait && residency_look(p->client, r->key) != RESIDENCY_AHEAD_NOW ? catch_up(p, error) : 0;
     if (code)
         return code;
-    /* Whose connection may not end for a damaged blob, since that would cost more than a new one, waits for all of it.
-     */
-    bool partly = !p->own && p->changing == 0;
+    /* A connection with changes behind this is not to end for a damaged blob: nobody would know what came of them. */
+    bool partly = p->changing == 0;
     enum residency_status status = residency_fetch_begin(p->client, r->key, partly, &copy);
     if (status == RESIDENCY_ERR && p->n_held > 0) { /* perhaps for want of a slot that we hold ourselves */
         code = flush(p, error);
@@ -290,10 +288,8 @@ static int answer_paging(struct plane *p, const struct request *r, struct pensto
     case PENSTOCK_OP_REMOVE:
         return reply_status(p, residency_remove(p->client, r->key), error);
     case PENSTOCK_OP_OWN:
-        if (r->value <= 1) {
-            p->own = r->value == 1;
-            residency_own(p->client, p->own);
-        }
+        if (r->value <= 1)
+            residency_own(p->client, r->value == 1);
         return reply_status(p, r->value <= 1 ? RESIDENCY_OK : RESIDENCY_ERR, error);
     case PENSTOCK_OP_WIDE:
         return reply_status(p, r->value <= 1 ? RESIDENCY_OK : RESIDENCY_ERR, error);

@@ -234,10 +234,9 @@ static void of_a_damaged_blob_only_what_is_right_is_seen(void **state)
     assert_int_equal(stats.errors, 1);
 }
 
-static void a_disk_that_fails_half_way_loses_nothing(void **state)
+/* Key 1's, on a disk that fails from then on. */
+static void break_off(void)
 {
-    (void)state;
-    start(RESIDENCY_SWAP_POOL);
     struct residency_copy copy = begin_partly(1);
     disk.failing_from = 3;
     let_go();
@@ -245,7 +244,15 @@ static void a_disk_that_fails_half_way_loses_nothing(void **state)
     while (status == RESIDENCY_OK)
         status = residency_fetch_more(client, &copy);
     assert_int_equal(status, RESIDENCY_ERR);
+    assert_null(copy.blob);
     assert_int_equal(disk_rig_stats(&rig).pinned, 0);
+}
+
+static void a_disk_that_fails_half_way_loses_nothing(void **state)
+{
+    (void)state;
+    start(RESIDENCY_SWAP_POOL);
+    break_off();
     disk.failing_from = PIECES;
     fetch_whole(1, 1001);
 }
@@ -255,17 +262,25 @@ static void a_disk_that_stays_bad_refuses_the_next_reader(void **state)
 {
     (void)state;
     start(RESIDENCY_SWAP_POOL);
-    struct residency_copy copy = begin_partly(1);
-    disk.failing_from = 3;
-    let_go();
-    while (residency_fetch_more(client, &copy) == RESIDENCY_OK)
-        ;
+    struct residency_copy copy;
+    break_off();
     for (int i = 0; i < 2; i++) {
         assert_int_equal(residency_fetch_begin(client, rig_key(1), true, &copy), RESIDENCY_ERR);
         assert_null(copy.blob);
     }
     disk.failing_from = PIECES;
     fetch_whole(1, 1001);
+}
+
+static void a_client_that_owns_gets_it_whole(void **state)
+{
+    (void)state;
+    start(RESIDENCY_SWAP_POOL);
+    damage_all();
+    struct residency_copy copy;
+    residency_own(client, true);
+    assert_int_equal(residency_fetch_begin(client, rig_key(1), true, &copy), RESIDENCY_MISS);
+    assert_null(copy.blob);
 }
 
 static void who_reads_is_not_disturbed_by_who_writes(void **state)
@@ -440,6 +455,7 @@ int main(void)
         TEST(of_a_damaged_blob_only_what_is_right_is_seen),
         TEST(a_disk_that_fails_half_way_loses_nothing),
         TEST(a_disk_that_stays_bad_refuses_the_next_reader),
+        TEST(a_client_that_owns_gets_it_whole),
         TEST(who_reads_is_not_disturbed_by_who_writes),
         TEST(who_goes_half_way_leaves_nothing),
         TEST(sums_that_are_wrong_or_gone_cost_no_blob),
