@@ -112,6 +112,5 @@ def spilled_at(b, peer, data, blob, depth, count):
     b.running.remove(bare)
     # What is left of fio's rate where bytes are read and sent, and nothing else is done.
     over_fio = round(median(t["bare"]["gb_s"] / t["rival"]["gb_s"] for t in taken), 4)
-    # At 64 KiB a round trip between two processes may take as long as the disk: that is printed, and no gate.
-    b.gate(f"get of {blob // KIB} KiB from disk, {depth} under way: GB/s", taken, "penstock", "rival", "gb_s",
-           0.8 if blob >= MIB else 0.0, LEAST, fio_engine=best, direct=direct, bare_pair_over_fio=over_fio)
+    b.gate(f"get of {blob // KIB} KiB from disk, {depth} under way: GB/s", taken, "penstock", "rival", "gb_s", 0.8,
+           LEAST, fio_engine=best, direct=direct, bare_pair_over_fio=over_fio)

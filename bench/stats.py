@@ -2,8 +2,8 @@
 
 Two things are compared in pairs, taken one after the other, each pair in the other order than the last (ABBA), because
 the machine drifts. Beside each pair the rival runs once more: what separates the rival from itself is no property of
-ours. A gate is met when the median of the ratios is, give or take that spread: a rival that is a twentieth slower than
-itself makes any ratio to it a twentieth larger, so that the spread is one of the gate's own size."""
+ours. A gate is met when the median of the ratios is, give or take that spread, which below 1 is of the gate's own
+size: a rival that is a twentieth slower makes any ratio to it a twentieth larger. A gate above 1 gets no more for it."""
 
 from statistics import median
 
@@ -23,7 +23,7 @@ def spread(self_ratios):
 def decide(name, ratios, self_ratios, gate, sense):
     """One gate's result. `met` allows for the spread, `met_outright` does not."""
     middle, apart = median(ratios), spread(self_ratios)
-    slack = apart * gate
+    slack = apart * min(gate, 1.0)
     if sense == LEAST:
         margin = middle - gate
     elif sense == MOST:

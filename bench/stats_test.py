@@ -26,9 +26,9 @@ class Decide(unittest.TestCase):
         self.assertFalse(below["met_outright"])
         self.assertFalse(self.decide(0.95, 1.04, 1.0, stats.LEAST)["met"])
 
-    def test_the_spread_is_of_the_gates_size(self):
-        self.assertTrue(self.decide(3.85, 1.05, 4.0, stats.LEAST)["met"])
-        self.assertFalse(self.decide(3.75, 1.05, 4.0, stats.LEAST)["met"])
+    def test_the_spread_is_of_the_gates_size_and_above_1_no_larger(self):
+        self.assertTrue(self.decide(3.96, 1.05, 4.0, stats.LEAST)["met"])
+        self.assertFalse(self.decide(3.94, 1.05, 4.0, stats.LEAST)["met"])
         self.assertFalse(self.decide(0.46, 1.05, 0.5, stats.LEAST)["met"])
         self.assertTrue(self.decide(0.48, 1.05, 0.5, stats.LEAST)["met"])
 
