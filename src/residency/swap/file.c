@@ -215,7 +215,7 @@ int residency_swap_file_open(struct residency_swap *swap, enum residency_kind ki
     file->swap = swap;
     file->geometry = (struct swap_geometry){ .kind = kind, .blob_bytes = blob_bytes };
     file->data_fd = file->index_fd = file->sums_fd = -1;
-    file->piece_bytes = blob_bytes <= SWAP_WHOLE_BYTES ? blob_bytes : SWAP_PIECE_BYTES;
+    file->piece_bytes = blob_bytes < 2 * SWAP_PIECE_BYTES ? blob_bytes : SWAP_PIECE_BYTES;
     file->pieces = (uint32_t)((blob_bytes - 1) / file->piece_bytes + 1);
     file->keep = swap->options.keep;
     pthread_mutex_init(&file->space, NULL);

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #define MAGIC UINT64_C(0x0050415753534e50) /* "PNSSWAP" */
-#define VERSION 2                          /* 1: blobs above 1 MiB were summed in larger pieces */
+#define VERSION 3                          /* until 2 larger pieces were summed: of 1 MiB all of it */
 #define CHECKED_BYTES 56                   /* of header and entry: what lies before their checksum */
 
 static const char *const kind_names[RESIDENCY_KINDS] = { [RESIDENCY_SSM] = "ssm", [RESIDENCY_KV] = "kv" };

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "state.h"
@@ -34,9 +35,13 @@ static bool worth_a_line(struct residency_swap *swap)
  * piece it is plain XXH3-64. */
 static void sum(struct swap_piece *piece)
 {
-    piece->checksum = swap_sum((const uint8_t *)piece->io->blob + piece->offset_bytes, piece->len_bytes,
-                               piece->offset_bytes / piece->io->file->piece_bytes);
-    swap_sums_take(piece);
+    struct residency_swap_io *io = piece->io;
+    const uint64_t unit = io->file->piece_bytes, end = piece->offset_bytes + piece->len_bytes;
+    for (uint64_t at = piece->offset_bytes; at < end; at += unit) {
+        uint64_t of_it = swap_sum((const uint8_t *)io->blob + at, base_min_u64(unit, end - at), at / unit);
+        piece->checksum += of_it;
+        swap_sums_take(io, at / unit, of_it);
+    }
 }
 
 static void complain(struct residency_swap_io *io)
@@ -177,6 +182,7 @@ static void prepare(struct residency_swap_io *io, bool write)
     io->code = io->sys_errno = 0;
     io->write = write;
     io->tidy = false;
+    io->request_bytes = swap_queue_request_bytes(io);
     swap_sums_begin(io);
 }
 

@@ -14,20 +14,52 @@ static void wake(struct residency_swap *swap, uint32_t pieces)
         pthread_cond_broadcast(&swap->queue_filled);
 }
 
+static uint64_t left_of(const struct residency_swap_io *io)
+{
+    return io->file->geometry.blob_bytes - io->asked_bytes;
+}
+
+static bool is_whole(const struct residency_swap_io *io)
+{
+    return io->request_bytes == io->file->geometry.blob_bytes;
+}
+
+/* Whether so much of it is under way that its next piece has to wait for one of those. */
+static bool is_ahead(const struct residency_swap_io *io)
+{
+    return io->progress && !io->write && !is_whole(io) &&
+           io->at_disk >= base_min_u64(io->file->pieces / 2, SWAP_READ_PIECES);
+}
+
+uint64_t swap_queue_request_bytes(const struct residency_swap_io *io)
+{
+    const struct residency_swap_file *file = io->file;
+    uint64_t blob_bytes = file->geometry.blob_bytes;
+    if (blob_bytes > SWAP_WHOLE_BYTES)
+        return file->piece_bytes;
+    if (io->write || !io->progress)
+        return blob_bytes;
+    pthread_mutex_lock(&file->swap->queue_lock);
+    bool alone = file->swap->in_flight == 0;
+    pthread_mutex_unlock(&file->swap->queue_lock);
+    return alone ? file->piece_bytes : blob_bytes;
+}
+
 /* queue_lock is held. */
-static void push(struct residency_swap *swap, struct residency_swap_io *io, uint32_t pieces)
+static void push(struct residency_swap *swap, struct residency_swap_io *io)
 {
     io->next = NULL;
     *swap->queue_tail = io;
     swap->queue_tail = &io->next;
-    wake(swap, pieces);
+    /* Also where its next piece has to wait: who has just been awake is sooner there when it may be read. */
+    wake(swap, (uint32_t)((left_of(io) - 1) / io->request_bytes + 1));
 }
 
 void swap_queue_push(struct residency_swap *swap, struct residency_swap_io *io)
 {
     pthread_mutex_lock(&swap->queue_lock);
     swap->in_flight++;
-    push(swap, io, io->tidy ? 1 : io->file->pieces);
+    push(swap, io);
     pthread_mutex_unlock(&swap->queue_lock);
 }
 
@@ -42,25 +74,14 @@ static void drop(struct residency_swap *swap, const struct residency_swap_io *io
         swap->queue_tail = at;
 }
 
-static uint64_t left_of(const struct residency_swap_io *io)
-{
-    return io->file->geometry.blob_bytes - io->asked_bytes;
-}
-
 static struct swap_piece next_piece(struct residency_swap_io *io)
 {
-    uint64_t len = io->tidy ? left_of(io) : base_min_u64(left_of(io), io->file->piece_bytes);
+    uint64_t len = base_min_u64(left_of(io), io->request_bytes);
     struct swap_piece piece = { .io = io, .offset_bytes = io->asked_bytes, .len_bytes = len };
     io->asked_bytes += len;
     io->pieces++;
     io->at_disk++;
     return piece;
-}
-
-/* Whether so much of it is under way that its next piece has to wait for one of those. */
-static bool is_ahead(const struct residency_swap_io *io)
-{
-    return io->progress && !io->write && io->at_disk >= SWAP_READ_PIECES;
 }
 
 bool swap_queue_pop(struct residency_swap *swap, struct swap_piece *piece)
@@ -82,7 +103,7 @@ struct swap_piece swap_queue_push_rest(struct residency_swap *swap, struct resid
     swap->in_flight++;
     struct swap_piece first = next_piece(io);
     if (left_of(io) > 0)
-        push(swap, io, io->file->pieces - 1);
+        push(swap, io);
     pthread_mutex_unlock(&swap->queue_lock);
     return first;
 }
@@ -100,7 +121,7 @@ bool swap_queue_take(struct residency_swap *swap, struct swap_piece *piece)
 void swap_queue_piece_landed(struct swap_piece *piece)
 {
     struct residency_swap *swap = piece->io->file->swap;
-    if (piece->landed || piece->io->file->pieces == 1)
+    if (piece->landed || is_whole(piece->io))
         return;
     piece->landed = true;
     pthread_mutex_lock(&swap->queue_lock);

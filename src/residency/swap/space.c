@@ -152,6 +152,6 @@ void swap_space_want_tidy(struct residency_swap_file *file)
     if (file->tidying)
         return;
     file->tidying = true;
-    file->tidy = (struct residency_swap_io){ .file = file, .tidy = true };
+    file->tidy = (struct residency_swap_io){ .file = file, .tidy = true, .request_bytes = file->geometry.blob_bytes };
     swap_queue_push(file->swap, &file->tidy);
 }

@@ -35,9 +35,10 @@
 #define SWAP_URING_THREADS_MAX 4
 #define SWAP_URING_DEPTH 32u
 
-/* Blobs up to SWAP_WHOLE_BYTES are read and written at once. Of a larger one the first pieces are summed, and may be on
- * their way to a client, while the rest is under way: smaller pieces would cost the disk something. So few of a blob
- * are read at once because a disk that has all of them at once is done with the first when it is done with the last. */
+/* Of a blob of several pieces the first are summed, and may be on their way to a client, while the rest is under way:
+ * smaller pieces would cost the disk something. So few of a blob are read at once because a disk that has all of them
+ * at once is done with the first when it is done with the last. Up to SWAP_WHOLE_BYTES the disk is asked for all of a
+ * blob at once, but where somebody waits who could send its first piece, and nothing else keeps the disk busy. */
 #define SWAP_WHOLE_BYTES (UINT64_C(1) << 20)
 #define SWAP_PIECE_BYTES (UINT64_C(512) << 10)
 #define SWAP_READ_PIECES 4u
@@ -121,7 +122,7 @@ struct residency_swap {
     uint32_t n_threads;
 };
 
-/* Part of a transfer, in an engine's hands. */
+/* Part of a transfer, in an engine's hands: one piece of the blob, or all of them. */
 struct swap_piece {
     struct residency_swap_io *io;
     uint64_t offset_bytes, len_bytes; /* in the blob */
@@ -131,6 +132,8 @@ struct swap_piece {
 };
 
 /* ---- queue.c ---- */
+/* How much of it the disk is asked for at once. */
+uint64_t swap_queue_request_bytes(const struct residency_swap_io *io);
 void swap_queue_push(struct residency_swap *swap, struct residency_swap_io *io);
 /* The next piece of the oldest transfer that may have one; false: there is none. queue_lock is held. */
 bool swap_queue_pop(struct residency_swap *swap, struct swap_piece *piece);
@@ -175,7 +178,7 @@ void swap_sums_write(const struct residency_swap_io *io);
 /* Finds out what they should be. It may wait for a disk. */
 void swap_sums_read(struct residency_swap_io *io);
 /* A piece has its sum. Of a read that is told of its progress: tells it. */
-void swap_sums_take(const struct swap_piece *piece);
+void swap_sums_take(struct residency_swap_io *io, uint64_t number, uint64_t sum);
 void swap_sums_free(struct residency_swap_io *io);
 
 /* ---- engines ---- */

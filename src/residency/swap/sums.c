@@ -28,7 +28,8 @@ static off_t offset_on_disk(const struct residency_swap_io *io)
 void swap_sums_begin(struct residency_swap_io *io)
 {
     const struct residency_swap_file *file = io->file;
-    if (file->sums_fd < 0 || (!io->write && !io->progress))
+    bool is_sent = io->progress && io->request_bytes < file->geometry.blob_bytes;
+    if (file->sums_fd < 0 || (!io->write && !is_sent))
         return;
     struct swap_sums *sums = calloc(1, sizeof *sums + 2 * bytes_on_disk(file) + file->pieces);
     if (!sums)
@@ -87,16 +88,14 @@ void swap_sums_read(struct residency_swap_io *io)
     tell(io, bytes);
 }
 
-void swap_sums_take(const struct swap_piece *piece)
+void swap_sums_take(struct residency_swap_io *io, uint64_t number, uint64_t sum)
 {
-    struct residency_swap_io *io = piece->io;
     struct residency_swap *swap = io->file->swap;
     struct swap_sums *sums = io->sums;
     if (!sums)
         return;
-    uint64_t number = piece->offset_bytes / io->file->piece_bytes;
     pthread_mutex_lock(&swap->queue_lock);
-    sums->is[number] = piece->checksum;
+    sums->is[number] = sum;
     sums->here[number] = true;
     uint64_t bytes = grow(sums, io->file);
     pthread_mutex_unlock(&swap->queue_lock);

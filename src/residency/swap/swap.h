@@ -125,7 +125,7 @@ struct residency_swap_io {
     void (*progress)(struct residency_swap_io *io, uint64_t bytes);
 
     struct residency_swap_io *next; /* swap's own from here on */
-    uint64_t asked_bytes, checksum;
+    uint64_t request_bytes, asked_bytes, checksum;
     struct swap_sums *sums;
     uint32_t pieces, at_disk;
     int code;

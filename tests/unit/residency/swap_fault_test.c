@@ -107,6 +107,67 @@ static void short_writes_and_reads_are_gone_on_with(void **state)
     }
 }
 
+static _Atomic uint64_t told_bytes;
+
+static void tell(struct residency_swap_io *io, uint64_t bytes)
+{
+    (void)io;
+    told_bytes = bytes;
+}
+
+/* How many requests a read makes whose caller would send what is there, and what it is told before the end. */
+static uint64_t requests_of_a_sender(uint32_t record, bool here)
+{
+    void *blob = swap_rig_blob(&rig);
+    struct swap_rig_io io = { .here = here, .io.progress = tell };
+    uint64_t before_it = disk.calls[RESIDENCY_SWAP_READ];
+    told_bytes = 0;
+    swap_rig_submit(&rig, &io, false, record, 1, 1, blob);
+    assert_int_equal(swap_rig_wait(&io), 0);
+    assert_true(swap_rig_is(&rig, blob, 1, 1));
+    free(blob);
+    return disk.calls[RESIDENCY_SWAP_READ] - before_it;
+}
+
+static void wait_until_idle(void)
+{
+    pthread_mutex_lock(&rig.swap->queue_lock);
+    while (rig.swap->in_flight > 0)
+        pthread_cond_wait(&rig.swap->drained, &rig.swap->queue_lock);
+    pthread_mutex_unlock(&rig.swap->queue_lock);
+}
+
+static void others_under_way(int n)
+{
+    pthread_mutex_lock(&rig.swap->queue_lock);
+    rig.swap->in_flight += (uint64_t)n;
+    pthread_mutex_unlock(&rig.swap->queue_lock);
+}
+
+static void a_mebibyte_is_read_in_halves_only_for_a_sender_who_is_alone(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool here = i & 1;
+        start_with(engines[i / 2], false, 2 * SWAP_PIECE_BYTES);
+        uint32_t record = swap_rig_put(&rig, 1, 1);
+        assert_int_equal(disk.calls[RESIDENCY_SWAP_WRITE], 1);
+        assert_int_equal(swap_rig_read(&rig, record, 1, 1), 0);
+        assert_int_equal(disk.calls[RESIDENCY_SWAP_READ], 1);
+
+        /* Of the last transfer `done` has been called; gone from the swap it may be a moment later. */
+        wait_until_idle();
+        assert_int_equal(requests_of_a_sender(record, here), 2);
+        assert_int_equal(told_bytes, SWAP_PIECE_BYTES);
+
+        others_under_way(1);
+        assert_int_equal(requests_of_a_sender(record, here), 1);
+        assert_int_equal(told_bytes, 0);
+        others_under_way(-1);
+        swap_rig_remove(&rig);
+    }
+}
+
 static void a_failed_write_says_why_and_its_record_holds_nothing(void **state)
 {
     (void)state;
@@ -447,6 +508,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_writes_and_reads_are_gone_on_with),
+        cmocka_unit_test(a_mebibyte_is_read_in_halves_only_for_a_sender_who_is_alone),
         cmocka_unit_test(a_failed_write_says_why_and_its_record_holds_nothing),
         cmocka_unit_test(a_record_that_cannot_be_written_is_given_to_nobody_again),
         cmocka_unit_test(but_of_a_disk_that_writes_nothing_few_records_are_lost),

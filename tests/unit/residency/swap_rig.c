@@ -111,7 +111,8 @@ void swap_rig_submit(struct swap_rig *rig, struct swap_rig_io *io, bool write, u
                                         .blob = blob,
                                         .record = record,
                                         .owned = io->io.owned,
-                                        .done = done },
+                                        .done = done,
+                                        .progress = io->io.progress },
                                 .here = io->here };
     if (write)
         residency_swap_write(&io->io);

@@ -20,7 +20,7 @@ struct swap_rig {
     uint32_t n_found;
 };
 
-/* A transfer that can be waited for. To be set: io.owned, here. */
+/* A transfer that can be waited for. To be set: io.owned, io.progress, here. */
 struct swap_rig_io {
     bool here; /* a read, by the caller */
     struct residency_swap_io io;
